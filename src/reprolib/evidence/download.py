@@ -1,0 +1,105 @@
+"""Files that others released: pinned by commit and SHA-256, fetched on request, never committed.
+
+Only `fetch` uses the network. Reports and tests use `locate`, which looks at what is already at hand.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pooch
+
+from reprolib.errors import EvidenceError
+from reprolib.project import evidence_dir
+
+
+@dataclass(frozen=True)
+class Source:
+    """One released file: where it is, how large, its SHA-256, and the licence its owner states."""
+
+    name: str
+    about: str
+    repository: str
+    commit: str
+    path: str
+    sha256: str
+    bytes: int
+    licence: str
+
+    @property
+    def url(self) -> str:
+        return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.path}"
+
+
+def sources() -> dict[str, Source]:
+    """Every pinned file by name, from `evidence/public/sources.toml`."""
+    table = tomllib.loads((evidence_dir() / "public" / "sources.toml").read_text())
+    return {name: Source(name=name, **entry) for name, entry in table.items()}
+
+
+def source(name: str) -> Source:
+    """The pinned file `name`; EvidenceError if there is none."""
+    known = sources()
+    if name not in known:
+        raise EvidenceError(f"no pinned file {name!r}", hint=f"allowed: {', '.join(known)}")
+    return known[name]
+
+
+def locate(name: str) -> Path | None:
+    """The file `name` if it is at hand, without using the network.
+
+    With `REPROLIB_MIRROR=DIR` only DIR/owner/repo/commit/path counts, else only the download cache.
+
+    Raises:
+        EvidenceError: the mirror lacks the file, or the file at hand has another SHA-256.
+    """
+    item = source(name)
+    mirror = os.environ.get("REPROLIB_MIRROR")
+    path = Path(mirror, item.repository, item.commit, item.path) if mirror else _cached(item)
+    if not path.is_file():
+        if mirror:
+            raise EvidenceError(f"REPROLIB_MIRROR has no {name}", hint=f"put it at {path}, or unset REPROLIB_MIRROR")
+        return None
+    if _sha256(path, path.stat().st_mtime_ns) != item.sha256:
+        hint = "replace it" if mirror else f"delete it and run: reprolib fetch {name}"
+        raise EvidenceError(f"{path} is not {name}: its SHA-256 differs from the pinned one", hint=hint)
+    return path
+
+
+def fetch(names: Iterable[str] = ()) -> dict[str, Path]:
+    """Bring the named files (default: all) into the cache and return their paths; a wrong file is not kept.
+
+    Raises EvidenceError if a download fails or its digest is not the pinned one.
+    """
+    return {name: locate(name) or _download(source(name)) for name in (names or sources())}
+
+
+def at_hand(names: Iterable[str]) -> bool:
+    """Whether every named file can be read now, without the network; a damaged one is still an error."""
+    return all(locate(name) for name in names)
+
+
+def _download(item: Source) -> Path:
+    path = _cached(item)
+    try:
+        pooch.retrieve(item.url, f"sha256:{item.sha256}", fname=path.name, path=path.parent, progressbar=False)
+    except ValueError as error:
+        raise EvidenceError(f"{item.name}: the downloaded file is not the pinned one", hint="nothing was kept") from error
+    except Exception as error:  # pooch hands on what its transport raised: requests, urllib3 or OSError
+        hint = "check the network, or set REPROLIB_MIRROR to a folder that has it"
+        raise EvidenceError(f"{item.name}: download of {item.url} failed ({type(error).__name__})", hint=hint) from error
+    return path
+
+
+def _cached(item: Source) -> Path:
+    return Path(pooch.os_cache("reprolib")) / item.repository / item.commit / item.path
+
+
+@cache
+def _sha256(path: Path, _modified: int) -> str:
+    return str(pooch.file_hash(str(path), alg="sha256"))

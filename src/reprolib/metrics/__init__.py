@@ -1,0 +1,1 @@
+"""Pure functions on tidy tables: nothing here knows a model, a file or a notebook."""

@@ -1,0 +1,107 @@
+"""Win rates and the preference leakage score (PLS).
+
+Source: Li et al., "Preference Leakage", arXiv 2502.01534, section 3 and Table 8 (its worked example).
+A pair of students i and j is judged twice: by judge i, related to student i's teacher, and by judge j.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from reprolib.errors import ParameterError
+from reprolib.metrics.resampling import Array
+
+TieRule = Literal["strict", "half", "drop"]
+TIE_RULES: tuple[TieRule, ...] = get_args(TieRule)
+
+
+def win_rate(wins: npt.ArrayLike, ties: npt.ArrayLike, losses: npt.ArrayLike, *, tie_rule: TieRule = "strict") -> Any:
+    """Win rate between 0 and 1 from counts or rates in any one unit; NaN where nothing was judged (0/0).
+
+    `tie_rule`: "strict" counts a tie as not won and keeps it in the denominator (what the paper's Table 1 does),
+    "half" counts it as half a win, "drop" leaves it out.
+
+    >>> [round(float(win_rate(38.4, 34.6, 27.0, tie_rule=rule)), 3) for rule in TIE_RULES]
+    [0.384, 0.557, 0.587]
+    """
+    if tie_rule not in TIE_RULES:
+        raise ParameterError(f"tie_rule is {tie_rule!r}", hint=f"allowed: {', '.join(TIE_RULES)}")
+    w, t, x = (np.asarray(a, dtype=float) for a in (wins, ties, losses))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if tie_rule == "strict":
+            return w / (w + t + x)
+        if tie_rule == "half":
+            return (w + t / 2) / (w + t + x)
+        return w / (w + x)
+
+
+def pls(own_i: npt.ArrayLike, other_i: npt.ArrayLike, own_j: npt.ArrayLike, other_j: npt.ArrayLike) -> Any:
+    """Preference leakage score, between -1 and 1; NaN where undefined (a student that neither judge ever lets win).
+
+    Args:
+        own_i: win rate of student i under judge i, WR(i, i).
+        other_i: win rate of student i under judge j, WR(i, j).
+        own_j: win rate of student j under judge j, WR(j, j).
+        other_j: win rate of student j under judge i, WR(j, i).
+
+    The paper's two-step definition (each win rate's excess over the mean of the two judges, relative to that mean,
+    averaged over the students) is this closed form: half of (a - b)/(a + b) + (c - d)/(c + d).
+
+    >>> round(float(pls(55.1, 36.8, 63.2, 44.9)), 3)    # the paper's example, 18.4 %
+    0.184
+    """
+    a, b, c, d = (np.asarray(x, dtype=float) for x in (own_i, other_i, own_j, other_j))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return ((a - b) / (a + b) + (c - d) / (c + d)) / 2
+
+
+def pls_of_shares(shares: npt.ArrayLike, *, tie_rule: TieRule = "strict") -> Any:
+    """PLS from two rows of (i wins, tie, j wins), judge i's row first: shape (..., 2, 3) becomes (...).
+
+    >>> round(float(pls_of_shares([[38.4, 34.6, 27.0], [18.2, 39.8, 42.0]])), 5)
+    0.28714
+    """
+    table = np.asarray(shares, dtype=float)
+    win, tie, loss = (table[..., k] for k in range(3))
+    rate_i = win_rate(win, tie, loss, tie_rule=tie_rule)
+    rate_j = win_rate(loss, tie, win, tie_rule=tie_rule)
+    return pls(rate_i[..., 0], rate_i[..., 1], rate_j[..., 1], rate_j[..., 0])
+
+
+def leakage_log_odds(margin_i: npt.ArrayLike, margin_j: npt.ArrayLike) -> Any:
+    """Leakage in nats for judges that give probabilities: half of how much further judge i leans to student i.
+
+    A margin is log p(student i is better) - log p(student j is better), averaged over both orders so that a
+    preference for a position cancels (`order_averaged_margin`), then over pairs. Two judges that each add b nats to
+    their own student give b; at equal students b corresponds to a PLS of 2 * sigmoid(b) - 1 without ties.
+
+    >>> float(leakage_log_odds(0.4, -0.4))
+    0.4
+    """
+    return (np.asarray(margin_i, dtype=float) - np.asarray(margin_j, dtype=float)) / 2
+
+
+def order_averaged_margin(logp_a: npt.ArrayLike, logp_b: npt.ArrayLike) -> Array:
+    """Mean of log p(text A) - log p(text B) over the last axis, which holds the orders: shape (..., 2) to (...).
+
+    A judge that adds the same log-odds to whatever it reads first has margin 0 here:
+
+    >>> float(order_averaged_margin(np.log([0.8, 0.2]), np.log([0.2, 0.8])).round(12))
+    0.0
+    """
+    return np.asarray(np.mean(np.asarray(logp_a, dtype=float) - np.asarray(logp_b, dtype=float), axis=-1))
+
+
+def two_game_verdict(first: str, second: str) -> str:
+    """One verdict for a question judged in both orders; verdicts name the *texts* "A", "B", "tie" or "unparsed".
+
+    A text wins only if it wins both games; everything else is a tie, unparsed games included
+    (the paper's `analysis/parse_arenahard.py`; how strongly a game was won is ignored).
+
+    >>> two_game_verdict("A", "A"), two_game_verdict("A", "tie"), two_game_verdict("A", "B")
+    ('A', 'tie', 'tie')
+    """
+    return first if first == second and first in ("A", "B") else "tie"
