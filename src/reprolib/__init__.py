@@ -14,7 +14,7 @@ _WHERE = {
     "pls": "reprolib.metrics.leakage",
     "win_rate": "reprolib.metrics.leakage",
 }
-__all__ = list(_WHERE)  # noqa: PLE0604
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

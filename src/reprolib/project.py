@@ -10,7 +10,9 @@ The rule, first match wins:
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from reprolib.errors import EvidenceError
@@ -37,6 +39,28 @@ def root() -> Path:
 def evidence_dir() -> Path:
     """The folder `evidence/` of the project."""
     return root() / "evidence"
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Every file below a folder that belongs to the project (no caches, no installation metadata, no hidden file)."""
+    parts = ((f, f.relative_to(folder).parts) for f in folder.rglob("*") if f.is_file())
+    return (f for f, names in parts if not any(n == "__pycache__" or n.startswith(".") for n in names))
+
+
+def digest_of(parts: Iterable[bytes]) -> str:
+    """One SHA-256 over several pieces; where one ends and the next begins counts."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a kill, never meets half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(path)
 
 
 def _upwards(folder: Path) -> list[Path]:

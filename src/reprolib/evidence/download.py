@@ -33,6 +33,7 @@ class Source:
 
     @property
     def url(self) -> str:
+        """Where `fetch` downloads it from."""
         return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.path}"
 
 
@@ -86,13 +87,18 @@ def at_hand(names: Iterable[str]) -> bool:
 
 def _download(item: Source) -> Path:
     path = _cached(item)
+    pooch.get_logger().setLevel("WARNING")  # it would log the whole path on every call
     try:
         pooch.retrieve(item.url, f"sha256:{item.sha256}", fname=path.name, path=path.parent, progressbar=False)
     except ValueError as error:
-        raise EvidenceError(f"{item.name}: the downloaded file is not the pinned one", hint="nothing was kept") from error
+        raise EvidenceError(
+            f"{item.name}: the downloaded file is not the pinned one", hint="nothing was kept"
+        ) from error
     except Exception as error:  # pooch hands on what its transport raised: requests, urllib3 or OSError
         hint = "check the network, or set REPROLIB_MIRROR to a folder that has it"
-        raise EvidenceError(f"{item.name}: download of {item.url} failed ({type(error).__name__})", hint=hint) from error
+        raise EvidenceError(
+            f"{item.name}: download of {item.url} failed ({type(error).__name__})", hint=hint
+        ) from error
     return path
 
 

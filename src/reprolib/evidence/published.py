@@ -45,7 +45,9 @@ def _check(table: pd.DataFrame, wants: dict[str, Any], file: str) -> None:
     if missing := [c for c in columns if c not in table]:
         raise EvidenceError(f"{file} lacks the column {', '.join(missing)}", hint=f"it must have {', '.join(columns)}")
     if empty := [c for c in columns if table[c].isna().any()]:
-        raise EvidenceError(f"{file} has an empty cell in {', '.join(empty)}", hint=f"line {_line(table[empty].isna())}")
+        raise EvidenceError(
+            f"{file} has an empty cell in {', '.join(empty)}", hint=f"line {_line(table[empty].isna())}"
+        )
     for column in wants["rates"]:
         outside = ~pd.to_numeric(table[column], errors="coerce").between(0, 100)
         if outside.any():

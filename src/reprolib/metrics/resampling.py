@@ -7,7 +7,8 @@ same seed gives the same draws to every method.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,7 +28,8 @@ _CHUNK = 1_000  # draws held in memory at once: 1,000 x 805 clusters are 6 MB
 class Estimate:
     """A value with its interval; `rule` says in one line how both were made.
 
-    `n` counts the units that the interval is about; `undefined` counts draws whose statistic was 0/0.
+    `n` counts the units that the interval is about; `undefined` counts draws whose statistic was 0/0; `jitter` is the
+    standard error of the interval's ends from the finite number of draws: another seed moves them by about that much.
     """
 
     value: float
@@ -37,10 +39,12 @@ class Estimate:
     rule: str = ""
     seed: int | None = None
     undefined: int = 0
+    jitter: float = 0.0
 
     def scaled(self, factor: float) -> Estimate:
         """The same estimate in another unit, such as percent for shares."""
-        return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
+        fields = {f: getattr(self, f) * factor for f in ("value", "low", "high", "jitter")}
+        return replace(self, **fields)
 
     def text(self, decimals: int = 1) -> str:
         """Value and interval, such as ``28.7 [21.4, 36.2]``."""
@@ -99,15 +103,15 @@ def bootstrap(
     defined = sample[np.isfinite(sample)]
     low_q, high_q = (1 - level) / 2, (1 + level) / 2
     if method == "bca":
-        low_q, high_q = _bca_quantiles(value, defined, np.asarray(statistic(table.sum(axis=0) - table)), low_q, high_q)
-    low, high = np.quantile(defined, [low_q, high_q]) if len(defined) else (np.nan, np.nan)
+        jackknife = np.asarray(statistic(table.sum(axis=0) - table))
+        low_q, high_q = _bca_quantiles(value, defined, jackknife, low_q, high_q)
     rule = f"{method} cluster bootstrap, {draws} draws, {level:.0%}"
-    return Estimate(value, float(low), float(high), len(table), rule, seed, int(draws - len(defined)))
+    return _estimate(value, defined, (low_q, high_q), len(table), rule, seed, draws)
 
 
 def multinomial_bootstrap(
     shares: npt.ArrayLike,
-    n: int,
+    n: int | Sequence[int],
     statistic: Statistic,
     *,
     draws: int = 10_000,
@@ -116,22 +120,25 @@ def multinomial_bootstrap(
 ) -> Estimate:
     """Parametric bootstrap for printed rates, when the judgments themselves are not released.
 
-    Each row of `shares` (shape (rows, categories), any positive scale) is redrawn as `n` independent multinomial
-    judgments; rows are independent of each other, which widens the interval of a difference between judges that read
-    the same answers. `statistic` maps shares of shape (..., rows, categories), each summing to 1, to shape (...).
+    Each row of `shares` (shape (rows, categories), any positive scale) is redrawn as `n` (one number, or one a row)
+    independent multinomial judgments; rows are independent of each other, which widens the interval of a difference
+    between judges that read the same answers. `statistic` maps shares of shape (..., rows, categories), each row
+    summing to 1, to shape (...). The estimate's n is the smallest.
 
     >>> multinomial_bootstrap([[60, 40]], 100, lambda s: s[..., 0, 0], seed=1).text(2)
     '0.60 [0.50, 0.69]'
     """
     table = np.asarray(shares, dtype=float)
-    _check(n, level)
+    sizes = np.broadcast_to(np.asarray(n), len(table))
+    _check(int(sizes.min()), level)
     table = table / table.sum(axis=-1, keepdims=True)
     rng = np.random.default_rng(seed)
-    sample = np.asarray(statistic(np.stack([rng.multinomial(n, row, size=draws) for row in table], axis=1) / n))
+    redrawn = [rng.multinomial(size, row, size=draws) / size for size, row in zip(sizes, table, strict=True)]
+    sample = np.asarray(statistic(np.stack(redrawn, axis=1)))
     defined = sample[np.isfinite(sample)]
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
     rule = f"parametric bootstrap, rows independent, {draws} draws, {level:.0%}"
-    return Estimate(float(statistic(table)), float(low), float(high), n, rule, seed, int(draws - len(defined)))
+    quantiles = ((1 - level) / 2, (1 + level) / 2)
+    return _estimate(float(statistic(table)), defined, quantiles, int(sizes.min()), rule, seed, draws)
 
 
 def wilson(successes: int, n: int, *, level: float = 0.95) -> Estimate:
@@ -143,6 +150,19 @@ def wilson(successes: int, n: int, *, level: float = 0.95) -> Estimate:
     _check(n, level, least=1)
     interval = stats.binomtest(int(successes), int(n)).proportion_ci(level, method="wilson")
     return Estimate(successes / n, float(interval.low), float(interval.high), n, f"Wilson, {level:.0%}")
+
+
+def _estimate(
+    value: float, sample: Array, quantiles: tuple[float, ...], n: int, rule: str, seed: int, draws: int
+) -> Estimate:
+    """An estimate from the defined draws; its jitter is that of the less certain end."""
+    if not len(sample):
+        return Estimate(value, math.nan, math.nan, n, rule, seed, draws)
+    ends = np.quantile(sample, quantiles)
+    spread = [math.sqrt(q * (1 - q) / len(sample)) for q in quantiles]
+    around = [np.quantile(sample, np.clip([q - s, q + s], 0, 1)) for q, s in zip(quantiles, spread, strict=True)]
+    jitter = max(float(b - a) / 2 for a, b in around)
+    return Estimate(value, float(ends[0]), float(ends[1]), n, rule, seed, draws - len(sample), jitter)
 
 
 def _weights(clusters: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -1,0 +1,29 @@
+"""A judge, from prompt to log-probabilities.
+
+Planning, tokens and the store are pure Python; torch is imported when a model is first needed, so that a report or a
+resumed run that lacks nothing does not pay for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from reprolib.errors import ReprolibError
+
+_WHERE = {
+    "Judge": "reprolib.inference.judge",
+    "Store": "reprolib.inference.store",
+    "load_judge": "reprolib.inference.judge",
+}
+__all__ = ["JudgeError", *_WHERE]
+
+
+class JudgeError(ReprolibError):
+    """A judge that cannot be loaded, a prompt or label that it refuses, or a run that had to stop."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'reprolib.inference' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(_WHERE[name]), name)

@@ -1,0 +1,144 @@
+"""From prompts and labels to token ids, once. No torch.
+
+A string is sent as it is; a list of chat messages goes through the model's own template. Template text already holds its
+special tokens, so it is tokenised without adding any: a second BOS moved scores of published evaluations by points.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from reprolib.inference import JudgeError
+
+Prompt = str | Sequence[Mapping[str, str]]
+_TAIL = 64  # characters before a label that can change how it is split into tokens
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt as text and as ids; `cut` counts the tokens that truncation removed from its left."""
+
+    text: str
+    ids: tuple[int, ...]
+    cut: int = 0
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the ids: equal for equal inputs of the model, whatever template or text made them."""
+        return hashlib.sha256(",".join(map(str, self.ids)).encode()).hexdigest()
+
+
+@dataclass
+class Tokens:
+    """A tokenizer of the transformers library, with what a judge asks of it."""
+
+    tokenizer: Any
+    _labels: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids mean something; a model's rows beyond it are padding."""
+        return len(self.tokenizer)
+
+    def render(self, prompt: Prompt, *, item: str) -> Rendered:
+        """A prompt's text and ids, BOS at most once at the front.
+
+        Raises JudgeError, naming `item`, for an empty prompt, a malformed message, or a model without chat template.
+        """
+        if isinstance(prompt, str):
+            text, begin = prompt, self._adds_bos()
+        else:
+            text, begin = self._chat(prompt, item), ()
+        if not text.strip():
+            raise JudgeError(f"item {item}: the prompt is empty", hint="give text or a list of chat messages")
+        ids = (*begin, *self._ids(text))
+        bos = self.tokenizer.bos_token_id
+        while bos is not None and ids[:2] == (bos, bos):
+            ids = ids[1:]
+        return Rendered(text, ids)
+
+    def fit(self, prompt: Rendered, room: int, *, item: str, truncate: bool) -> Rendered:
+        """The prompt if it has at most `room` tokens; else it is cut on the left if `truncate`, keeping BOS.
+
+        Raises JudgeError, naming `item`, if it is too long and may not be cut.
+        """
+        if (excess := len(prompt.ids) - room) <= 0:
+            return prompt
+        if not truncate or room < 2:
+            message = f"item {item}: {len(prompt.ids)} tokens do not fit into the context, which leaves {room}"
+            raise JudgeError(message, hint="nothing was computed; shorten it, or ask for truncate=True")
+        head = prompt.ids[:1] if prompt.ids[0] == self.tokenizer.bos_token_id else ()
+        return Rendered(prompt.text, head + prompt.ids[excess + len(head) :], excess)
+
+    def label(self, prompt: Rendered, label: str, *, item: str) -> tuple[int, ...]:
+        """The ids of `label` where it follows the prompt: "A" and " A" differ, and so does "A" after a space.
+
+        Raises JudgeError if the label's first characters would merge with the prompt's last token.
+        """
+        key = prompt.text[-_TAIL:], label
+        if key not in self._labels:
+            alone, joint = self._ids(prompt.text), self._ids(prompt.text + label)
+            if joint[: len(alone)] != alone or len(joint) == len(alone):
+                message = f"item {item}: label {label!r} merges with the end of the prompt {prompt.text[-12:]!r}"
+                raise JudgeError(message, hint="move trailing spaces of the prompt to the front of the labels")
+            self._labels[key] = joint[len(alone) :]
+        return self._labels[key]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, special tokens left out."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def _chat(self, messages: Sequence[Mapping[str, str]], item: str) -> str:
+        if not all(isinstance(message, Mapping) and {"role", "content"} <= set(message) for message in messages):
+            raise JudgeError(f"item {item}: a chat message needs 'role' and 'content'", hint="or give one string")
+        if not any(message["content"].strip() for message in messages):
+            raise JudgeError(f"item {item}: the prompt is empty", hint="give text or a list of chat messages")
+        if not self.tokenizer.chat_template:
+            raise JudgeError(f"item {item}: this model has no chat template", hint="give the prompt as one string")
+        plain = [dict(message) for message in messages]
+        return str(self.tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
+
+    def _adds_bos(self) -> tuple[int, ...]:
+        bos = self.tokenizer.bos_token_id
+        return (bos,) if bos is not None and bos in self.tokenizer("")["input_ids"] else ()
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def check_labels(labels: Sequence[str]) -> None:
+    """Raises JudgeError for no labels, an empty one, or one given twice."""
+    if not labels or any(not label for label in labels):
+        raise JudgeError("no labels, or an empty one", hint="give the answers to compare, such as ['A', 'B']")
+    if twice := sorted({label for label in labels if list(labels).count(label) > 1}):
+        raise JudgeError(f"label {twice[0]!r} is given twice", hint="each answer is one label")
+
+
+def without_extensions(labels: Sequence[tuple[int, ...]]) -> list[int]:
+    """Indices of the labels that extend no other: their probabilities are of disjoint events and may be added.
+
+    >>> without_extensions([(16,), (16, 15), (17,)])
+    [0, 2]
+    """
+    return [
+        index
+        for index, ids in enumerate(labels)
+        if not any(other != ids and ids[: len(other)] == other for other in labels)
+    ]
+
+
+def shared_ids(main: Tokens, assistant: Tokens) -> list[int]:
+    """Token ids that spell the same token for both models: where their logits may be subtracted.
+
+    Rows are no guide: two sizes of one family can pad the head to different widths.
+
+    Raises JudgeError if the tokenizers agree nowhere.
+    """
+    ours, theirs = (side.tokenizer.get_vocab() for side in (main, assistant))
+    ids = sorted(number for token, number in ours.items() if theirs.get(token) == number)
+    if not ids:
+        raise JudgeError("the two tokenizers share no token id", hint="contrast two models of one family")
+    return ids

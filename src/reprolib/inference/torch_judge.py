@@ -1,0 +1,432 @@
+"""The executor: packs of a plan become forwards of a Hugging Face model, on CPU and on CUDA by the same code.
+
+The model's own code runs unchanged. Two hooks do the work: an attention function registered with transformers, which
+attends block by block (see `plan`) and joins the parts of one query exactly, by their log-sum-exp; and a hook before
+the output head, so that it sees only the rows that somebody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    GgufConfig,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from reprolib.inference import JudgeError
+from reprolib.inference.plan import Block, Pack, Plan, Query, Shape, padded, shared
+
+Tensor = torch.Tensor
+Array = npt.NDArray[np.float64]
+
+_ATTENTION = "reprolib_blocks"
+_TOP = 20  # most likely next tokens kept with each row
+_LEAST_PACK = 128  # tokens; a forward that does not fit in memory at this size will not fit at a smaller one
+_PACK = {"cpu": 512, "cuda": 16384}  # CPU: measured, activations stay in the cache; GPU: enough to fill it
+_MOST_ROWS = 64  # prompts generated together
+
+
+class Row(NamedTuple):
+    """What is read at one position: log-sum-exp of the next-token logits, logits of the ids wanted, the top tokens."""
+
+    logsumexp: float
+    logits: Array
+    top_ids: tuple[int, ...]
+    top_logits: Array
+
+
+class Sampling(NamedTuple):
+    """Every setting that shapes a generated text. `temperature` 0 is greedy; 1.0 switches the other two off."""
+
+    max_new_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+
+def load_model(folder: Path, *, dtype: str, device: str) -> Any:
+    """A causal language model from a folder of safetensors, ready for inference; raises JudgeError if it has none."""
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, local_files_only=True
+        )
+        return model.to(device).eval()
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise JudgeError(f"{folder} cannot be loaded: {error}", hint="a decoder-only model is needed") from error
+
+
+def dequantise(gguf: Path, folder: Path, *, dtype: str) -> None:
+    """Write a GGUF model and its tokenizer as one safetensors file, dequantised to `dtype`."""
+    where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
+    plain = GgufConfig(gguf_file=gguf.name, dequantize=True)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, quantization_config=plain)
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise JudgeError(f"{gguf.name} cannot be read: {error}", hint="transformers must know its architecture") from error
+    tokenizer.save_pretrained(folder)
+    model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size="1TB")
+
+
+def shape_of(folder: Path) -> Shape:
+    """The model's sizes, from its configuration alone: no weight is read."""
+    with torch.device("meta"):
+        return _shape(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True)))
+
+
+def why_not_shared(model: Any) -> str:
+    """Why this model must compute each prompt whole; empty if it need not."""
+    config = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
+    if getattr(model, "_is_stateful", False) or set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
+        return "it has layers without full attention"
+    if getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
+        return "its attention has a window"
+    if kinds & {"dynamic", "longrope"}:
+        return "its position embedding depends on the length of the whole prompt"
+    if getattr(config, "attn_logit_softcapping", None) or not getattr(model, "_supports_attention_backend", False):
+        return "its attention cannot be replaced"
+    return ""
+
+
+class TorchEngine:
+    """Reads next-token logits and generates, with one model on one device.
+
+    Attributes:
+        plain: why prefixes are not shared, or "" if they are.
+        pack_tokens: the most tokens in one forward; halved when memory runs out.
+        planned, computed: tokens promised by plans, and counted inside the model, since this engine was made.
+    """
+
+    def __init__(self, model: Any, *, vocabulary: int, pack_tokens: int | None = None) -> None:
+        self.model, self.vocabulary = model, vocabulary
+        self.device = next(model.parameters()).device
+        self.pack_tokens = pack_tokens or _PACK.get(self.device.type, _PACK["cpu"])
+        self.plain = why_not_shared(model)
+        self.shape = _shape(model)
+        self.planned = self.computed = 0
+        # What a model ships in its generation_config stays visible here, and out of our sampling.
+        self.shipped_generation: dict[str, Any] = model.generation_config.to_diff_dict()
+        self._stop = model.generation_config.eos_token_id
+        model.generation_config = GenerationConfig()
+        self._rows: tuple[Tensor, Tensor] | None = None
+        model.get_output_embeddings().register_forward_pre_hook(self._only_rows)
+        model.get_input_embeddings().register_forward_pre_hook(self._count)
+        if not self.plain:
+            model.set_attn_implementation(_ATTENTION)
+
+    def read(self, queries: Sequence[Query], wanted: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
+        """Yield each query's index and the rows it reads, as soon as the forward that completes it is done.
+
+        Args:
+            queries: token sequences and how many of their last positions are read.
+            wanted: token ids whose logits are returned, in this order.
+
+        Raises:
+            JudgeError: a forward does not fit in memory even at the smallest size, or the counts do not agree.
+        """
+        left = list(range(len(queries)))
+        ids = torch.tensor(list(wanted), dtype=torch.long, device=self.device)
+        while left:
+            run = self._read_padded if self.plain else self._read_shared
+            done: set[int] = set()
+            try:
+                with torch.inference_mode():
+                    for position, rows in run([queries[i] for i in left], ids):
+                        done.add(position)
+                        yield left[position], rows
+            except RuntimeError as error:
+                self._halve(error)
+            left = [index for position, index in enumerate(left) if position not in done]
+
+    def generate(
+        self, prompts: Sequence[tuple[int, ...]], sampling: Sampling, seeds: Sequence[int]
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield each prompt's index and the ids generated after it, the stop token included if it came.
+
+        Each row draws from its own seed, so its text does not depend on what else is in the batch (up to rounding).
+        """
+        left = list(range(len(prompts)))
+        while left:
+            batch = self._next_batch([prompts[i] for i in left], sampling)
+            chosen = [left[i] for i in batch]
+            try:
+                with torch.inference_mode():
+                    texts = self._generate([prompts[i] for i in chosen], sampling, [seeds[i] for i in chosen])
+            except RuntimeError as error:
+                self._halve(error)
+                continue
+            yield from zip(chosen, texts, strict=True)
+            left = [index for index in left if index not in set(chosen)]
+
+    def _read_shared(self, queries: list[Query], wanted: Tensor) -> Iterator[tuple[int, list[Row]]]:
+        plan = shared(queries, pack_tokens=self.pack_tokens)
+        before = self.computed
+        readers: dict[int, list[int]] = {}  # a query is complete with the last place it reads
+        for index, places in enumerate(plan.reads):
+            readers.setdefault(places[-1], []).append(index)
+        places = sorted({place for reads in plan.reads for place in reads})
+        rows: dict[int, Row] = {}
+        attention = _BlockAttention(layers=self.shape.layers)
+        for pack in plan.packs:
+            here = [place for place in places if pack.start <= place < pack.stop]
+            rows.update(zip(here, self._forward_pack(plan, pack, attention, here, wanted), strict=True))
+            for place in here:
+                for index in readers.get(place, ()):
+                    yield index, [rows[p] for p in plan.reads[index]]
+        self._agree(len(plan.tokens), self.computed - before)
+
+    def _forward_pack(
+        self, plan: Plan, pack: Pack, attention: _BlockAttention, places: list[int], wanted: Tensor
+    ) -> list[Row]:
+        attention.start(pack)
+        rows = self._forward(
+            torch.tensor([plan.tokens[pack.start : pack.stop]], device=self.device),
+            [(0, place - pack.start) for place in places],
+            wanted,
+            position_ids=torch.tensor([plan.depths[pack.start : pack.stop]], device=self.device),
+            # Never looked at: a mask of four dimensions is what keeps transformers from making one of its own.
+            attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device),
+            blocks=attention,
+        )
+        attention.finish()
+        return rows
+
+    def _read_padded(self, queries: list[Query], wanted: Tensor) -> Iterator[tuple[int, list[Row]]]:
+        """Right padding: what stands after a row cannot touch it in a causal model of any kind."""
+        for batch in padded([len(query.ids) for query in queries], pack_tokens=self.pack_tokens):
+            longest = len(queries[batch[0]].ids)
+            before = self.computed
+            ids = torch.zeros(len(batch), longest, dtype=torch.long)
+            mask = torch.zeros_like(ids)
+            for row, index in enumerate(batch):
+                length = len(queries[index].ids)
+                ids[row, :length] = torch.tensor(queries[index].ids)
+                mask[row, :length] = 1
+            cells = [(r, p) for r, i in enumerate(batch) for p in range(len(queries[i].ids))[-queries[i].read :]]
+            read = iter(self._forward(ids.to(self.device), cells, wanted, attention_mask=mask.to(self.device)))
+            for index in batch:
+                yield index, [next(read) for _ in range(queries[index].read)]
+            self._agree(ids.numel(), self.computed - before)
+
+    def _forward(self, ids: Tensor, cells: list[tuple[int, int]], wanted: Tensor, **inputs: Any) -> list[Row]:
+        """Rows at `cells`, (batch row, position); the head is not run if there are none to read."""
+        self._rows = torch.tensor([c[0] for c in cells]), torch.tensor([c[1] for c in cells])
+        try:
+            if not cells:
+                self.model.base_model(input_ids=ids, use_cache=False, **inputs)
+                return []
+            logits = self.model(input_ids=ids, use_cache=False, **inputs).logits[0]
+        finally:
+            self._rows = None
+        # Rows of the head beyond the tokenizer's vocabulary mean nothing: two models of a family pad differently.
+        logits = logits[:, : self.vocabulary]
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        top = logits.topk(min(_TOP, logits.shape[1]))
+        columns = (logits.logsumexp(-1), logits[:, wanted], top.indices, top.values)
+        sums, labels, top_ids, top_logits = (column.cpu().double().numpy() for column in columns)
+        return [
+            Row(float(s), labels[i], tuple(int(t) for t in top_ids[i]), top_logits[i]) for i, s in enumerate(sums)
+        ]
+
+    def _next_batch(self, prompts: list[tuple[int, ...]], sampling: Sampling) -> list[int]:
+        """Indices of the longest prompts that go together. A repetition penalty would also punish padding, so with one
+        only prompts of equal length share a batch."""
+        longest = max(len(prompt) for prompt in prompts)
+        rows = min(_MOST_ROWS, max(1, self.pack_tokens // (longest + sampling.max_new_tokens)))
+        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+        if sampling.repetition_penalty != 1:
+            order = [index for index in order if len(prompts[index]) == longest]
+        return order[:rows]
+
+    def _generate(
+        self, prompts: list[tuple[int, ...]], sampling: Sampling, seeds: list[int]
+    ) -> list[tuple[int, ...]]:
+        stop = self._stop if isinstance(self._stop, list) else [self._stop] if self._stop is not None else []
+        pad = stop[0] if stop else 0
+        longest = max(len(prompt) for prompt in prompts)
+        ids = torch.tensor([(pad,) * (longest - len(prompt)) + prompt for prompt in prompts], device=self.device)
+        mask = torch.tensor([(0,) * (longest - len(prompt)) + (1,) * len(prompt) for prompt in prompts])
+        steps = LogitsProcessorList()
+        if sampling.temperature > 0:
+            steps.append(TemperatureLogitsWarper(sampling.temperature))
+            if sampling.top_p < 1:
+                steps.append(TopPLogitsWarper(sampling.top_p))
+            steps.append(_SeededDraw(seeds))
+        width = self.model.get_output_embeddings().weight.shape[0]
+        settings = GenerationConfig(
+            max_new_tokens=sampling.max_new_tokens,
+            do_sample=False,  # drawing is our last logits processor, which makes the choice the only possible one
+            repetition_penalty=sampling.repetition_penalty,
+            suppress_tokens=list(range(self.vocabulary, width)) or None,
+            eos_token_id=stop or None,
+            pad_token_id=pad,
+        )
+        out = self.model.generate(
+            ids, attention_mask=mask.to(self.device), generation_config=settings, logits_processor=steps
+        )
+        return [_until_stop(row, stop) for row in out[:, longest:].tolist()]
+
+    def _only_rows(self, _module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        if self._rows is None:
+            return None
+        batch, position = self._rows
+        return (inputs[0][batch, position][None], *inputs[1:])
+
+    def _count(self, _module: Any, inputs: tuple[Tensor, ...]) -> None:
+        self.computed += inputs[0].numel()
+
+    def _agree(self, planned: int, computed: int) -> None:
+        self.planned += planned
+        if planned != computed:
+            raise JudgeError(
+                f"planned {planned} tokens but the model saw {computed}", hint="report this as a bug of the executor"
+            )
+
+    def _halve(self, error: RuntimeError) -> None:
+        """After running out of memory, go on with forwards of half the size; any other error is passed on."""
+        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+            raise error
+        if self.pack_tokens // 2 < _LEAST_PACK:
+            hint = "finished rows are kept; use a smaller model, a shorter prompt or a device with more memory"
+            raise JudgeError(f"out of memory with {self.pack_tokens} tokens in a forward", hint=hint) from error
+        self.pack_tokens //= 2
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+class _BlockAttention:
+    """Attention of one run: block by block within a pack, with the keys of the open path carried between packs."""
+
+    def __init__(self, layers: int) -> None:
+        self._layers = layers
+        self._path: dict[int, tuple[Tensor, Tensor]] = {}
+        self._next: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def start(self, pack: Pack) -> None:
+        self._pack, self._next = pack, {}
+        self._take: Tensor | None = None
+
+    def finish(self) -> None:
+        if len(self._next) != self._layers:
+            raise JudgeError(
+                f"{len(self._next)} of {self._layers} layers used the shared attention",
+                hint="this architecture is not supported; report it",
+            )
+        self._path = self._next
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Query (1, heads, n, width), key and value (1, key heads, n, width) -> (1, n, heads, width)."""
+        kept = self._path.get(layer, (key[:, :, :0], value[:, :, :0]))
+        exact = torch.float64 if query.dtype == torch.float64 else torch.float32
+        out = torch.empty(query.shape, dtype=exact, device=query.device)
+        lse = torch.empty(query.shape[:3], dtype=exact, device=query.device)
+        for block in self._pack.blocks:
+            keys, values = self._keys(block, kept, (key, value))
+            part, part_lse = _attend(query[:, :, block.q0 : block.q1], keys, values, scale, causal=block.causal)
+            here, here_lse = out[:, :, block.q0 : block.q1], lse[:, :, block.q0 : block.q1]
+            if block.causal:  # comes first for every query, and covers each once
+                here.copy_(part)
+                here_lse.copy_(part_lse)
+            else:
+                here.lerp_(part.to(exact), torch.sigmoid(part_lse - here_lse)[..., None])
+                here_lse.copy_(torch.logaddexp(here_lse, part_lse))
+        self._carry(layer, kept, (key, value))
+        return out.to(query.dtype).transpose(1, 2)
+
+    def _keys(self, block: Block, kept: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        first = self._pack.kept
+        source, shift = (kept, 0) if block.k1 <= first else (own, first)
+        keys, values = (tensor[:, :, block.k0 - shift : block.k1 - shift] for tensor in source)
+        return keys, values
+
+    def _carry(self, layer: int, kept: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor]) -> None:
+        if self._take is None:
+            self._take = torch.tensor(self._pack.take, dtype=torch.long, device=own[0].device)
+        parts = ((k[:, :, : self._pack.keep], o[:, :, self._take]) for k, o in zip(kept, own, strict=True))
+        keys, values = (torch.cat(part, dim=2) for part in parts)
+        self._next[layer] = keys, values
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
+    """Attention of one block, and the log-sum-exp of its scores, shape (1, heads, n): what joins two blocks exactly.
+
+    These are the operators behind scaled_dot_product_attention, which keeps the log-sum-exp to itself.
+    """
+    if query.device.type == "cpu":
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, causal, scale=scale
+        )
+        return out, lse
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    if query.device.type == "cuda" and query.dtype != torch.float64:
+        out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+            query, key, value, None, True, 0.0, causal, scale=scale
+        )
+        return out, lse[:, :, : query.shape[2]]  # the kernel rounds the length up
+    scores = query @ key.transpose(2, 3) * scale
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1), -torch.inf)
+    lse = scores.logsumexp(-1)
+    return (scores - lse[..., None]).exp() @ value, lse
+
+
+def _attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    blocks: _BlockAttention | None = options.pop("blocks", None)
+    if blocks is None:  # generation
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    if unknown := [name for name in ("softcap", "s_aux", "position_bias", "sliding_window") if options.get(name)]:
+        raise JudgeError(f"the model's attention asks for {', '.join(unknown)}", hint="it must not share prefixes")
+    return blocks(module.layer_idx, query, key, value, options["scaling"]), None
+
+
+AttentionInterface.register(_ATTENTION, _attention)
+AttentionMaskInterface.register(_ATTENTION, sdpa_mask)
+
+
+class _SeededDraw:
+    """Draw each row's next token with that row's own generator: all other tokens get probability 0."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._generators = [np.random.default_rng(seed) for seed in seeds]
+
+    def __call__(self, _ids: Tensor, scores: Tensor) -> Tensor:
+        mass = scores.double().softmax(-1).cumsum(-1)
+        draws = torch.tensor([[g.random()] for g in self._generators], dtype=mass.dtype, device=mass.device)
+        chosen = torch.searchsorted(mass, draws * mass[:, -1:], right=True)
+        return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)
+
+
+def _until_stop(ids: list[int], stop: list[int]) -> tuple[int, ...]:
+    ends = [position for position, token in enumerate(ids) if token in stop]
+    return tuple(ids[: ends[0] + 1] if ends else ids)
+
+
+def _shape(model: Any) -> Shape:
+    config, head = model.config.get_text_config(), model.get_output_embeddings()
+    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not head]
+    weights = sum(module.weight.numel() for module in linear)
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return Shape(
+        weights, config.num_hidden_layers, config.num_attention_heads * width, config.hidden_size, head.weight.shape[0]
+    )

@@ -1,0 +1,1 @@
+"""From notebooks to a site: claims and their verdicts, figures, the papermill runner, the book."""

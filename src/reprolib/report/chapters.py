@@ -1,0 +1,105 @@
+"""The chapters of the book and the parameters each accepts: the one list that the runner and the notebooks share.
+
+A parameters cell in a notebook holds the same names and defaults (a test compares them), so that plain papermill works;
+what is allowed stands here.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from reprolib.errors import ParameterError
+from reprolib.metrics.leakage import TieRule
+
+
+class Parameters(BaseModel):
+    """Parameters of every chapter that resamples."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed: int = Field(20250206, ge=0, le=2**32 - 1, description="seeds every resampling draw")
+    draws: int = Field(10_000, ge=100, le=1_000_000, description="resampling draws behind each interval")
+
+
+class LeakageParameters(Parameters):
+    """A leakage chapter: the rule for ties, and a lab run of the reader's own beside the paper."""
+
+    tie_rule: TieRule = Field("strict", description="how a tie counts in a win rate")
+    lab: Path | None = Field(None, description="folder of a leakage lab run to show beside the paper")
+
+    @field_validator("lab", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: Any) -> Any:
+        return None if value in ("", "None") else value
+
+
+CHAPTERS: dict[str, type[Parameters]] = {
+    "leakage_main": LeakageParameters,
+}
+
+
+def validate(chapter: str, values: Mapping[str, Any]) -> Parameters:
+    """The parameters of a chapter with defaults filled in; text from a command line is read as its type.
+
+    Raises ParameterError for an unknown chapter or name, a wrong type or a value that is not allowed.
+
+    >>> validate("leakage_main", {"draws": "500"}).draws
+    500
+    """
+    if chapter not in CHAPTERS:
+        raise ParameterError(f"no chapter {chapter!r}", hint=_suggest(chapter, CHAPTERS))
+    model = CHAPTERS[chapter]
+    if unknown := [name for name in values if name not in model.model_fields]:
+        raise ParameterError(
+            f"{chapter} has no parameter {unknown[0]!r}", hint=_suggest(unknown[0], model.model_fields)
+        )
+    try:
+        return model(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        hint = f"{name}: {model.model_fields[name].description}"
+        raise ParameterError(f"{chapter}: {name} is {first['input']!r}: {first['msg']}", hint=hint) from None
+
+
+def check_parameters(chapter: str, namespace: Mapping[str, Any]) -> Any:
+    """Validate a notebook's own parameters; call it as `p = check_parameters("leakage_main", globals())`.
+
+    Names that papermill injected and the chapter does not know are errors: papermill itself only logs them.
+    """
+    names = set(CHAPTERS[chapter].model_fields) if chapter in CHAPTERS else set()
+    injected = [cell for cell in namespace.get("In", []) if cell.startswith("# Parameters")]
+    names |= {name for cell in injected for name in _assigned(cell)}
+    return validate(chapter, {name: namespace[name] for name in names if name in namespace})
+
+
+def describe(chapter: str) -> str:
+    """The chapter's parameters, one a line: name, default, allowed values, meaning."""
+    schema = CHAPTERS[chapter].model_json_schema()["properties"]
+    fields = CHAPTERS[chapter].model_fields
+    return "\n".join(f"  {name} = {fields[name].default!r}{_allowed(schema[name])}: {fields[name].description}"
+                     for name in fields)  # fmt: skip
+
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return f" ({', '.join(schema['enum'])})"
+    if "minimum" in schema:
+        return f" ({schema['minimum']:,} to {schema['maximum']:,})"
+    return ""
+
+
+def _suggest(given: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(known)}"
+
+
+def _assigned(source: str) -> list[str]:
+    targets = [t for node in ast.parse(source).body if isinstance(node, ast.Assign) for t in node.targets]
+    return [t.id for t in targets if isinstance(t, ast.Name)]

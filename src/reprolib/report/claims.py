@@ -1,0 +1,186 @@
+"""What is claimed, and when a number agrees with it: `evidence/claims.toml` and the rules for the six verdicts.
+
+Every criterion is registered before it is run.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from reprolib.errors import ClaimError
+from reprolib.metrics.rounding import printed_interval
+from reprolib.project import evidence_dir
+
+Tier = Literal["published", "public", "recorded", "live"]
+Kind = Literal["count", "rate", "size", "sign", "order"]
+VERDICTS = ("reproduced", "consistent", "differs", "inconclusive", "not attempted", "paper unclear")
+MARKS = dict(zip(VERDICTS, "✓≈✗?–¿", strict=True))  # shape beside colour, so that colour is never alone
+
+
+class Claim(BaseModel):
+    """One registered claim.
+
+    `kind` fixes the criterion. "count": equal. "rate": recomputed from the same inputs, so equal to the printed digits
+    (widened by at most `slack` for the rounding of the inputs). "size": the interval holds the printed value and is
+    narrower than `width`. "sign" and "order": the interval lies beyond `null`, on the side `direction` names.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)+$")
+    paper: str
+    locator: str
+    statement: str
+    kind: Kind
+    value: float | None = None
+    decimals: int = Field(0, ge=0)
+    unit: str = ""
+    slack: float = Field(0.0, ge=0)
+    width: float | None = Field(None, gt=0)
+    null: float = 0.0
+    direction: Literal["above", "below"] = "above"
+    notebook: str | None = None
+    tier: Tier = "published"
+    source: Literal["primary", "secondary"] = "primary"
+    not_attempted: str = "no chapter yet"
+    unclear: str = ""
+
+    @model_validator(mode="after")
+    def _criterion_is_complete(self) -> Claim:
+        if self.kind in ("count", "rate", "size") and self.value is None and not self.unclear:
+            raise ValueError(f"a {self.kind} needs the published value")
+        if self.kind == "size" and self.width is None and not self.unclear:
+            raise ValueError("a size needs the width of an interval that would be informative")
+        return self
+
+    @property
+    def printed(self) -> str:
+        """The published value as printed, such as ``-1.5 %``; for a sign or an order, what is claimed."""
+        if self.value is None:
+            return {"above": "above ", "below": "below "}[self.direction] + _trim(self.null, self.unit)
+        return _trim(self.value, self.unit, self.decimals)
+
+
+class Verdict(NamedTuple):
+    """One of `VERDICTS`, why, and, if inconclusive, about how many units would tell."""
+
+    name: str
+    reason: str
+    n_needed: int | None = None
+
+
+def load_claims() -> dict[str, Claim]:
+    """Every registered claim by id, in the order of `evidence/claims.toml`.
+
+    Raises ClaimError for an id registered twice or an entry that does not follow `Claim`.
+    """
+    path = evidence_dir() / "claims.toml"
+    claims: dict[str, Claim] = {}
+    for number, entry in enumerate(tomllib.loads(path.read_text()).get("claim", []), start=1):
+        try:
+            claim = Claim(**entry)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"])) or "entry"
+            message = f"claims.toml, claim {number} ({entry.get('id', 'no id')}): {field}: {first['msg']}"
+            raise ClaimError(message, hint=f"fields: {', '.join(Claim.model_fields)}") from None
+        if claim.id in claims:
+            raise ClaimError(
+                f"claim {claim.id} is registered twice", hint="give the second one another id, or delete it"
+            )
+        claims[claim.id] = claim
+    return claims
+
+
+def judge_claim(
+    claim: Claim,
+    value: float,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    n: int | None = None,
+    jitter: float = 0.0,
+    inputs: tuple[float, float] | None = None,
+    replication: bool = False,
+) -> Verdict:
+    """The verdict for a value and its interval, by the criterion registered for the claim.
+
+    Args:
+        claim: the registered claim.
+        value: our number, in the claim's unit.
+        low: lower end of its interval; `high` the upper end, `n` the units behind it.
+        high: see `low`.
+        n: see `low`.
+        jitter: standard error of the interval's ends from finitely many draws; a verdict must not hang on a seed.
+        inputs: smallest and largest value that rounded inputs allow (`metrics.rounding.allowed_by_rounding`).
+        replication: other judges or models than the paper's, so that "reproduced" is out of reach.
+
+    >>> claim = Claim(id="demo.one", paper="p", locator="Table 1", statement="s", kind="rate", value=18.4, decimals=1)
+    >>> judge_claim(claim, 18.421).name, judge_claim(claim, 18.46).name
+    ('reproduced', 'differs')
+    """
+    if claim.unclear:
+        return Verdict("paper unclear", claim.unclear)
+    if not math.isfinite(value):
+        return Verdict("inconclusive", "the statistic is undefined (0/0) on this evidence")
+    if claim.kind in ("count", "rate") and not replication:
+        return _same_inputs(claim, value, inputs)
+    if low is None or high is None or n is None or not math.isfinite(high - low):
+        return Verdict("inconclusive", "no interval to judge by")
+    if claim.kind in ("sign", "order"):
+        return _beyond_null(claim, value, low, high, n, 2 * jitter)
+    return _holds_value(claim, value, low, high, n)
+
+
+def _same_inputs(claim: Claim, value: float, inputs: tuple[float, float] | None) -> Verdict:
+    assert claim.value is not None
+    if claim.kind == "count":
+        if value == claim.value:
+            return Verdict("reproduced", "equal")
+        return Verdict("differs", f"{value:g} is not {claim.value:g}")
+    low, high = printed_interval(claim.value, claim.decimals)
+    if low <= value < high or math.isclose(value, low, abs_tol=1e-9):
+        return Verdict("reproduced", "equal to the printed digits")
+    # The registered slack caps what the rounding of the inputs may excuse.
+    least, most = inputs or (value, value)
+    least, most = max(least, value - claim.slack), min(most, value + claim.slack)
+    if least < high and most >= low:
+        return Verdict("reproduced", f"rounded inputs allow {least:.2f} to {most:.2f}")
+    return Verdict("differs", f"prints as {value:.{claim.decimals}f}; rounded inputs allow {least:.2f} to {most:.2f}")
+
+
+def _holds_value(claim: Claim, value: float, low: float, high: float, n: int) -> Verdict:
+    assert claim.value is not None
+    if claim.width is None:
+        return Verdict("inconclusive", "no informative width is registered for a replication of this claim")
+    least, most = printed_interval(claim.value, claim.decimals)
+    if high < least or low >= most:
+        return Verdict("differs", "the interval excludes the paper's value")
+    if high - low <= claim.width:
+        return Verdict("consistent", f"the interval holds the paper's value and is narrower than {claim.width:g}")
+    need = math.ceil(n * ((high - low) / claim.width) ** 2)
+    return Verdict("inconclusive", f"the interval is wider than {claim.width:g}", need)
+
+
+def _beyond_null(claim: Claim, value: float, low: float, high: float, n: int, margin: float) -> Verdict:
+    sign = 1 if claim.direction == "above" else -1
+    near, far = sorted((sign * (low - claim.null), sign * (high - claim.null)))
+    null = _trim(claim.null, claim.unit)
+    if near > margin:
+        return Verdict("consistent", f"the whole interval is {claim.direction} {null}")
+    if far < -margin:
+        return Verdict("differs", f"the whole interval lies on the other side of {null}")
+    distance = abs(value - claim.null)
+    need = math.ceil(n * ((high - low) / 2 / distance) ** 2) if distance > 0 else None
+    if near > -margin or far < margin:
+        return Verdict("inconclusive", f"the interval ends at {null}: on which side depends on the seed", need)
+    return Verdict("inconclusive", f"the interval includes {null}", need)
+
+
+def _trim(value: float, unit: str, decimals: int | None = None) -> str:
+    number = f"{value:g}" if decimals is None else f"{value:.{decimals}f}"
+    return f"{number} {unit}".rstrip()

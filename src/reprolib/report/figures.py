@@ -1,0 +1,160 @@
+"""Figures that a reader can see in light and dark, hear as alt text, and check as a table.
+
+A figure is shown as inline SVG: its text takes the page's font and colour, and it needs no second file.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from reprolib.report.page import frame_html, show_html
+
+MIME = "application/vnd.reprolib.alt+json"
+# At least 3:1 against a white and a near-black page, and told apart by common kinds of colour blindness.
+PALETTE = ("#2878b5", "#c8651b", "#178a67", "#b0569b", "#7a7f87")
+_INK, _GRID = "#123456", "#abcdef"  # stand-ins that `_svg` turns into the page's own colours
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "legend.frameon": False,
+    "axes.axisbelow": True,
+    **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], _INK),
+    "grid.color": _GRID,
+}
+INK = _INK
+
+
+def style() -> None:
+    """Set the seaborn theme of this book; call once, before the first figure."""
+    sns.set_theme(style="whitegrid", palette=list(PALETTE), rc=_STYLE)
+
+
+def show(fig: Figure, *, name: str, alt: str, caption: str, data: pd.DataFrame) -> None:
+    """Display a figure with its alt text, its caption and its data as a folded table with a CSV link.
+
+    Args:
+        fig: a matplotlib figure; closed afterwards.
+        name: unique on the page; becomes the HTML id `fig-<name>` and the CSV's name.
+        alt: what the figure shows, built from the values: read aloud, and copied to the cell's metadata.
+        caption: one or two sentences with the tier of the evidence.
+        data: the plotted numbers.
+    """
+    described = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" '
+    page = (
+        f'<figure class="repro" id="fig-{name}"><div class="scroll" tabindex="0" role="region" aria-label="Figure">'
+        f"{_svg(fig, name).replace('<svg ', described, 1)}</div>"
+        f"<figcaption>{html.escape(caption)}</figcaption>{data_table(data, name=name)}</figure>"
+    )
+    show_html(page, plain=alt, extra={MIME: {"alt": alt}})
+
+
+def data_table(data: pd.DataFrame, *, name: str, summary: str = "Data of this figure") -> str:
+    """A frame as a folded HTML table, with a link that saves it as CSV without any request."""
+    csv = base64.b64encode(data.to_csv(index=False, float_format="%.6g").encode()).decode()
+    table = frame_html(data)
+    link = f'<a download="{name}.csv" href="data:text/csv;base64,{csv}">{name}.csv</a>'
+    return f"<details><summary>{html.escape(summary)}</summary>{table}<p>{link}</p></details>"
+
+
+def forest(
+    data: pd.DataFrame,
+    *,
+    label: str,
+    by: str | None = None,
+    marker: str | None = None,
+    marker_label: str = "paper",
+    xlabel: str,
+    null: float = 0.0,
+) -> Figure:
+    """A forest plot: a row per label, a point with its interval (columns value, low, high), a line at `null`.
+
+    Args:
+        data: one row a point; points with the same `label` share a row and are set apart by `by`.
+        label: column that names the rows, in order of first appearance.
+        by: column whose values get a colour and a shape each.
+        marker: column with a second number a point, such as the paper's, drawn as an open diamond.
+        marker_label: its name in the legend.
+        xlabel: what is measured, with its unit.
+        null: where the reference line stands.
+    """
+    from matplotlib import pyplot as plt
+
+    rows = list(dict.fromkeys(data[label]))
+    groups: Sequence[Any] = list(dict.fromkeys(data[by])) if by else [None]
+    fig, ax = plt.subplots(figsize=(6.3, 0.9 + 0.42 * len(rows) * max(1, 0.62 * len(groups))))
+    ax.axvline(null, color=_INK, linewidth=1)
+    for k, group in enumerate(groups):
+        part = data[data[by] == group] if by else data
+        y = [rows.index(r) + (k - (len(groups) - 1) / 2) * 0.62 / len(groups) for r in part[label]]
+        errors = [(part.value - part.low).clip(lower=0), (part.high - part.value).clip(lower=0)]
+        ax.errorbar(part.value, y, xerr=errors, fmt="os^vD"[k], color=PALETTE[k], capsize=3, markersize=5, label=group)
+        if marker:
+            named = marker_label if k == 0 else None
+            ax.plot(part[marker], y, "D", mfc="none", mec=_INK, markersize=9, linestyle="none", label=named)
+    ax.set(yticks=range(len(rows)), yticklabels=rows, xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
+    ax.grid(axis="y", visible=False)
+    if by or marker:
+        ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
+    sns.despine(ax=ax, left=True)
+    return fig
+
+
+def strip(data: pd.DataFrame, *, x: str, y: str, by: str, xlabel: str, null: float = 0.0) -> Figure:
+    """A strip plot: every row of `data` a point, rows of the figure by `y`, colour and shape by `by`."""
+    from matplotlib import pyplot as plt
+
+    rows, groups = list(dict.fromkeys(data[y])), list(dict.fromkeys(data[by]))
+    fig, ax = plt.subplots(figsize=(6.3, 0.9 + 0.5 * len(rows)))
+    ax.axvline(null, color=_INK, linewidth=1)
+    for k, group in enumerate(groups):
+        part = data[data[by] == group]
+        height = [rows.index(r) + (k - (len(groups) - 1) / 2) * 0.3 for r in part[y]]
+        ax.plot(part[x], height, "os^vD"[k], color=PALETTE[k], label=group, markersize=6, alpha=0.85)
+    ax.set(yticks=range(len(rows)), yticklabels=rows, xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
+    ax.grid(axis="y", visible=False)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
+    sns.despine(ax=ax, left=True)
+    return fig
+
+
+def _svg(fig: Figure, name: str) -> str:
+    """The figure as an SVG element that inherits the page's font and colours, the same bytes every time."""
+    from matplotlib import pyplot as plt
+
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    plt.close(fig)
+    text = buffer.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg ") :], flags=re.DOTALL)
+    text = text.replace(_INK, "currentColor").replace(_GRID, "var(--figure-grid, #b8bec6)")
+    text = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", "inherit", text).replace(
+        'xmlns:xlink="http://www.w3.org/1999/xlink" ', ""
+    )
+    return _scoped(text, name)
+
+
+def _scoped(svg: str, name: str) -> str:
+    """Prefix every id, so that two figures on one page cannot share a clip path, and drop ids nothing refers to."""
+    used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", svg))
+    svg = re.sub(r' id="([\w-]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg)
+    svg = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", svg).replace("xlink:href", "href")
+    width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
+    return re.sub(r'(<svg [^>]*?)width="[^"]*"', rf'\1style="width: {width / 72:.2f}in"', svg, count=1).replace(
+        ' height="', ' data-height="', 1
+    )

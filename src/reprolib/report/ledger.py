@@ -1,0 +1,217 @@
+"""Record a result for a registered claim and show it: `check` in a notebook, `collect` afterwards.
+
+A result lives in the output of the cell that made it, as JSON beside the line a reader sees. So an executed notebook
+carries its own results, wherever it was run, and a killed run leaves none behind.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from reprolib.errors import ClaimError
+from reprolib.metrics.resampling import Estimate
+from reprolib.metrics.rounding import printed_interval
+from reprolib.report.claims import MARKS, Claim, Tier, judge_claim, load_claims
+from reprolib.report.page import show_html
+
+MIME = "application/vnd.reprolib.results+json"
+
+
+class Result(BaseModel):
+    """One checked claim: our value in the claim's unit, its interval, what it rests on, and the verdict."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    claim_id: str
+    tier: Tier
+    judge: str
+    value: float
+    low: float | None
+    high: float | None
+    n: int | None
+    n_unparsed: int
+    rule: str
+    seed: int | None
+    data: dict[str, str]
+    verdict: str
+    reason: str
+    n_needed: int | None
+    shown: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What a result is unique by: claim, tier, judge."""
+        return self.claim_id, self.tier, self.judge
+
+
+_open_table: list[Result] | None = None
+
+
+def check(
+    claim_id: str,
+    value: float | Estimate,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    n: int | None = None,
+    tier: Tier = "published",
+    judge: str = "paper",
+    n_unparsed: int = 0,
+    inputs: tuple[float, float] | None = None,
+    rule: str = "",
+    seed: int | None = None,
+    data: dict[str, str] | None = None,
+) -> Result:
+    """Judge `value` by the criterion of the claim, record the result in the cell's output and show one line.
+
+    Args:
+        claim_id: an id of `evidence/claims.toml`.
+        value: a number in the claim's unit, or an `Estimate` that brings interval, n, rule and seed along.
+        low: lower end of the interval, if `value` is a plain number; likewise `high` and `n`.
+        high: see `low`.
+        n: number of units (questions, articles) behind the value.
+        tier: the evidence it rests on: published, public, recorded or live.
+        judge: whose judgments; "paper" for the paper's own, anything else is a replication.
+        n_unparsed: judgments without a verdict, counted and not dropped.
+        inputs: what rounded inputs allow, from `metrics.rounding.allowed_by_rounding`.
+        rule: how value and interval were made, in a line.
+        seed: of the resampling.
+        data: SHA-256 of the data files used, by name.
+
+    Raises:
+        ClaimError: the claim is not registered.
+    """
+    claim = _registered(claim_id)
+    jitter = 0.0
+    if isinstance(value, Estimate):
+        jitter = value.jitter
+        low, high, n, seed = value.low, value.high, value.n, value.seed
+        rule, value = rule or value.rule, value.value
+    verdict = judge_claim(
+        claim, value, low=low, high=high, n=n, jitter=jitter, inputs=inputs, replication=judge != "paper"
+    )
+    result = Result(
+        claim_id=claim_id, tier=tier, judge=judge, value=value, low=low, high=high, n=n, n_unparsed=n_unparsed,
+        rule=rule, seed=seed, data=data or {}, verdict=verdict.name, reason=verdict.reason, n_needed=verdict.n_needed,
+        shown=_shown(claim, value, low, high),
+    )  # fmt: skip
+    if _open_table is None:
+        _display([result])
+    else:
+        _open_table.append(result)
+    return result
+
+
+@contextmanager
+def table() -> Iterator[list[Result]]:
+    """Show all checks made inside as one table instead of a line each."""
+    global _open_table
+    rows: list[Result] = []
+    _open_table = rows
+    try:
+        yield rows
+    finally:
+        _open_table = None
+    _display(rows)
+
+
+def grade(claim_id: str, answer: float) -> str:
+    """How a learner's number compares with the paper's: a sentence, never just right or wrong.
+
+    >>> grade("leakage.table8.worked_example", 18.42)
+    'Right: your 18.42 prints as 18.4 %, the published value.'
+    """
+    claim = _registered(claim_id)
+    if claim.value is None:
+        raise ClaimError(f"{claim_id} has no published number to compare with", hint="choose a count, rate or size")
+    low, high = printed_interval(claim.value, claim.decimals)
+    if low <= answer < high:
+        return f"Right: your {answer:g} prints as {claim.printed}, the published value."
+    steps = abs(answer - claim.value) * 10**claim.decimals
+    return f"Not yet: your {answer:g} is {steps:.0f} printed digits away from {claim.printed}."
+
+
+def collect(notebook: dict[str, Any]) -> list[Result]:
+    """All results in the outputs of an executed notebook (a parsed ipynb), in order.
+
+    Raises ClaimError if one (claim, tier, judge) has two results, or a result fits no registered claim.
+    """
+    found: dict[tuple[str, str, str], Result] = {}
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            for entry in output.get("data", {}).get(MIME, []):
+                result = Result(**entry)
+                _registered(result.claim_id)
+                if result.key in found:
+                    raise ClaimError(f"two results for {' / '.join(result.key)}", hint="check each claim once")
+                found[result.key] = result
+    return list(found.values())
+
+
+def badge(verdict: str) -> str:
+    """The verdict as HTML: a mark, the word and a class for the colour."""
+    return f'<span class="verdict verdict-{verdict.replace(" ", "-")}">{MARKS[verdict]} {verdict}</span>'
+
+
+def results_table(results: list[Result]) -> str:
+    """Results as an HTML table, one row a claim, each row an anchor named after its claim."""
+    claims = load_claims()
+    rows = "".join(_row(claims[r.claim_id], r) for r in results)
+    head = "<tr><th>Claim</th><th>Paper</th><th>Here</th><th>Verdict</th></tr>"
+    return (
+        '<div class="claims" tabindex="0" role="region" aria-label="Claims checked">'
+        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _row(claim: Claim, result: Result) -> str:
+    judge = "" if result.judge == "paper" else f"{html.escape(result.judge)}, "
+    n = f", n = {result.n:,}" if result.n else ""
+    need = f"; about {result.n_needed:,} would tell" if result.n_needed else ""
+    why = html.escape(result.reason) + need
+    return (
+        f'<tr id="{anchor(result)}"><td>{html.escape(claim.statement)} '
+        f'<span class="locator">{html.escape(claim.locator)}</span></td>'
+        f'<td class="number">{claim.printed}</td>'
+        f'<td class="number"><span data-claim="{" ".join(result.key)}">{result.shown}</span>'
+        f'<span class="locator">{judge}{result.tier}{n}</span></td>'
+        f'<td>{badge(result.verdict)}<span class="locator">{why}</span></td></tr>'
+    )
+
+
+def anchor(result: Result) -> str:
+    """The HTML id of a result's row in its chapter."""
+    suffix = "" if result.judge == "paper" else f"-{result.tier}-{result.judge}"
+    return "claim-" + "".join(c if c.isalnum() else "-" for c in result.claim_id + suffix)
+
+
+def _display(results: list[Result]) -> None:
+    claims = load_claims()
+    plain = "\n".join(f"{MARKS[r.verdict]} {r.verdict}: {claims[r.claim_id].statement} "
+                      f"Paper {claims[r.claim_id].printed}, here {r.shown}. {r.reason}." for r in results)  # fmt: skip
+    show_html(results_table(results), plain=plain, extra={MIME: [r.model_dump() for r in results]})
+
+
+def _registered(claim_id: str) -> Claim:
+    known = load_claims()
+    if claim_id not in known:
+        import difflib
+
+        close = difflib.get_close_matches(claim_id, known, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "register it in evidence/claims.toml first"
+        raise ClaimError(f"claim {claim_id!r} is not registered", hint=hint)
+    return known[claim_id]
+
+
+def _shown(claim: Claim, value: float, low: float | None, high: float | None) -> str:
+    # One digit more than the paper prints, so that a reader sees how a value rounds.
+    digits = claim.decimals + (1 if claim.kind == "rate" else 0)
+    if claim.kind == "count":
+        return f"{value:g}"
+    interval = None if low is None or high is None else Estimate(value, low, high, 0).text(digits)
+    return interval or Estimate(value, value, value, 0).text(digits).split(" ")[0]

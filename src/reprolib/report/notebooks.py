@@ -1,0 +1,139 @@
+"""Operations on notebook files: normalise an executed one, refuse a bad one, lint its prose, derive a student copy."""
+
+from __future__ import annotations
+
+import copy
+import html
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from reprolib.errors import ChapterError
+from reprolib.report import figures, ledger
+from reprolib.report.claims import VERDICTS, load_claims
+
+Notebook = Any  # nbformat's NotebookNode: a dictionary with attribute access
+_BEGIN, _END, _STUB = "# BEGIN SOLUTION", "# END SOLUTION", "...  # your code here"
+
+
+def read(path: Path) -> Notebook:
+    """A notebook, format 4. Raises ChapterError if the file is not one."""
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat raises its own, JSON's and Unicode's errors
+        raise ChapterError(f"{path.name} is not a notebook", hint=str(error).splitlines()[0]) from error
+
+
+def normalise(notebook: Notebook, chapter: str) -> Notebook:
+    """An executed notebook ready for the book: the same bytes for the same results, on any machine.
+
+    Drops papermill's paths, times and random cell ids; copies alt texts into cell metadata, where accessibility checks
+    look for them; puts the chapter's verdicts under its title.
+    """
+    result = copy.deepcopy(notebook)
+    result.metadata.pop("papermill", None)
+    for number, cell in enumerate(result.cells):
+        cell.id = f"cell-{number}"
+        for key in ("papermill", "execution"):
+            cell.metadata.pop(key, None)
+        alts = [alt for output in cell.get("outputs", []) if (alt := output.get("data", {}).get(figures.MIME))]
+        if alts:
+            cell.metadata["mystnb"] = {"image": {"alt": alts[0]["alt"]}}
+    banner = nbformat.v4.new_markdown_cell(_banner(ledger.collect(result), chapter), id="verdicts")
+    result.cells.insert(1, banner)
+    return result
+
+
+def gate(notebook: Notebook, chapter: str) -> None:
+    """Refuse an executed notebook that a reader must not see.
+
+    Raises ChapterError: a cell that raised, did not run or printed to stderr, a figure without alt text, or a claim of
+    this chapter without a result at its headline tier.
+    """
+    for number, cell in enumerate(notebook.cells):
+        if cell.cell_type != "code":
+            continue
+        if cell.execution_count is None and cell.source.strip():
+            raise ChapterError(f"{chapter}: cell {number} was not run", hint="run the chapter again")
+        for output in cell.outputs:
+            if output.output_type == "error":
+                raise ChapterError(f"{chapter}: cell {number} raised {output.ename}: {output.evalue}")
+            if output.get("name") == "stderr":
+                raise ChapterError(f"{chapter}: cell {number} warns: {output.text.strip().splitlines()[-1]}")
+            if output.get("data", {}).get("image/png"):
+                raise ChapterError(f"{chapter}: cell {number} shows a bare image", hint="use report.figures.show")
+    have = {(r.claim_id, r.tier) for r in ledger.collect(notebook)}
+    for claim in load_claims().values():
+        if claim.notebook == chapter and not claim.unclear and (claim.id, claim.tier) not in have:
+            raise ChapterError(f"{chapter}: claim {claim.id} has no {claim.tier} result", hint="check it in a cell")
+
+
+def lint_prose(text: str) -> list[str]:
+    """Numbers in prose that look typed by hand: decimals, percentages and points that are not bound to a value.
+
+    Left alone: code, math, roles and links, names of models and benchmarks, numbers of tables, sections and licences,
+    and the confidence level 95 %.
+
+    >>> lint_prose("The score is 28.7 points for Gemini-1.5 in Table 1; see {glue:text}`pls`.")
+    ['28.7']
+    """
+    for pattern in _NOT_RESULTS:
+        text = pattern.sub(" ", text)
+    return re.findall(r"(?<![\w.])[-−]?\d+\.\d+(?![\w.]*\w)|(?<![\w.])\d+(?= ?(?:%|percent\b|points?\b))", text)
+
+
+_NOT_RESULTS = [
+    re.compile(pattern, re.DOTALL | re.MULTILINE)
+    for pattern in (
+        r"```.*?```|~~~.*?~~~",
+        r"\$\$.*?\$\$|\$[^$\n]+\$",
+        r"\{[\w:-]+\}`[^`]*`|`[^`]*`",
+        r"\]\([^)]*\)|<[^>]+>|https?://\S+",
+        r"arXiv[: ]\d+\.\d+",
+        r"\b[A-Za-z]\w*-[\w.]+",
+        r"\b(?:AlpacaEval|CC BY|Python|Table|Figure|Fig\.|section|Section|chapter|version|MathJax) \d[\d.]*",
+        r"\b95 ?%",
+    )
+]
+
+
+def student_copy(notebook: Notebook) -> Notebook:
+    """The exercises of a chapter without their solutions: what a teacher hands out.
+
+    Keeps the title, every cell tagged `parameters` or `setup`, and the section "Exercises"; in cells tagged `solution`
+    the lines between `# BEGIN SOLUTION` and `# END SOLUTION` give way to a stub.
+    """
+    cells: list[Notebook] = []
+    inside = False
+    for number, cell in enumerate(notebook.cells):
+        tags = cell.metadata.get("tags", [])
+        if cell.cell_type == "markdown" and cell.source.startswith("## "):
+            inside = cell.source.startswith("## Exercises")
+        if not (number == 0 or inside or {"parameters", "setup"} & set(tags)):
+            continue
+        kept = copy.deepcopy(cell)
+        kept.id = f"student-{len(cells)}"
+        if "solution" in tags:
+            kept.source = re.sub(rf"{_BEGIN}.*?{_END}", _STUB, cell.source, flags=re.DOTALL)
+        cells.append(kept)
+    result = nbformat.v4.new_notebook(cells=cells, metadata=copy.deepcopy(notebook.metadata))
+    result.nbformat_minor = notebook.nbformat_minor
+    return result
+
+
+def dump(notebook: Notebook) -> str:
+    """The notebook as text, keys sorted, one newline at the end."""
+    return nbformat.writes(notebook, version=4).rstrip("\n") + "\n"
+
+
+def _banner(results: list[ledger.Result], chapter: str) -> str:
+    headline = {c.id for c in load_claims().values() if c.notebook == chapter}
+    counts = Counter(r.verdict for r in results if r.claim_id in headline and r.judge == "paper")
+    badges = " ".join(f"{ledger.badge(v)} &times; {counts[v]}" for v in VERDICTS if counts[v])
+    return (
+        f'<p class="verdicts" aria-label="Verdicts of this chapter">{badges} '
+        f'<a href="../generated/ledger.html#{html.escape(chapter)}">all claims of this chapter in the ledger</a></p>'
+    )
