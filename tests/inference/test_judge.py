@@ -1,0 +1,210 @@
+"""The judge as a user meets it: what it refuses, what it keeps, what it records."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from reprolib.inference import JudgeError, weights
+from reprolib.inference.judge import judge_table, load_judge, read_prompts
+from reprolib.inference.store import Store
+
+
+def _computed(frame: Any) -> int:
+    return int(frame.attrs["run"]["rows_computed"])
+
+
+def test_torch_is_not_loaded_by_importing_planning_or_storing() -> None:
+    code = """if True:
+    import sys, reprolib.inference.plan, reprolib.inference.store, reprolib.inference.tokens, reprolib.inference.judge
+    assert not {"torch", "transformers"} & set(sys.modules)"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "labels", "message"),
+    [
+        (["fine", ""], ["A", "B"], "item second: the prompt is empty"),
+        (["fine", "fine"], ["A", ""], "empty"),
+        (["fine", "fine"], ["A", "A"], "'A' is given twice"),
+        (["fine", "A or B?" * 200], ["A", "B"], r"item second: \d+ tokens do not fit.*truncate=True"),
+        (["fine"], ["A", "B"], "2 item names for 1 prompts"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_computed(
+    make_judge: Any, prompts: Any, labels: Any, message: str
+) -> None:
+    judge = make_judge()
+    with pytest.raises(JudgeError, match=message):
+        judge.label_logprobs(prompts, labels, items=["first", "second"])
+    assert judge.engine.computed == 0
+
+
+def test_truncation_on_request_is_recorded(make_judge: Any) -> None:
+    frame = make_judge().label_logprobs(["short:", "A or B?" * 200], ["1", "2"], truncate=True, min_mass=0)
+    assert frame["cut"].tolist()[0] == 0 < frame["cut"].tolist()[1]
+    assert frame["n_tokens"].max() == 256
+
+
+def test_labels_that_catch_too_little_probability_stop_the_run_and_finished_rows_stay(
+    make_judge: Any, forest: list[str], tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "store")
+    with pytest.raises(JudgeError, match=r"the labels catch .* in the median prompt, less than 0.9.*top_ids"):
+        make_judge(pack_tokens=16).label_logprobs(forest, ["1", "2"], min_mass=0.9, store=store)
+    again = make_judge().label_logprobs(forest, ["1", "2"], min_mass=0, store=store)
+    assert 0 < _computed(again) < len(set(forest))
+
+
+def test_in_label_mass_adds_disjoint_events_only(make_judge: Any, forest: list[str]) -> None:
+    frame = make_judge().label_logprobs(forest[:5], ["1", " 12", " 1"], min_mass=0)
+    assert np.allclose(frame["in_label_mass"], np.exp(frame["logp_1"]) + np.exp(frame["logp_ 1"]))
+
+
+def test_all_tokens_as_labels_have_probability_one(make_judge: Any) -> None:
+    judge = make_judge()
+    texts = [chr(code) for code in range(33, 127)]
+    row = judge.label_logprobs(["Score from 1 to 5:\n"], texts, min_mass=0).iloc[0]
+    shares = {chr(c): np.exp(row[f"logit_{chr(c)}"] - row["logsumexp"]) for c in range(33, 127)}
+    assert row["in_label_mass"] == pytest.approx(sum(shares.values()))
+    assert row["in_label_mass"] < 1
+
+
+def test_a_resumed_run_computes_what_is_missing_and_gives_the_same_table(
+    make_judge: Any, forest: list[str], tmp_path: Path
+) -> None:
+    whole = make_judge().label_logprobs(forest, ["1", " 12"], min_mass=0)
+    make_judge().label_logprobs(forest[:20], ["1", " 12"], min_mass=0, store=Store(tmp_path / "store"))
+    resumed = make_judge().label_logprobs(forest, ["1", " 12"], min_mass=0, store=Store(tmp_path / "store"))
+    assert _computed(resumed) == len(set(forest)) - len(set(forest[:20]))
+    assert np.allclose(whole["logp_ 12"], resumed["logp_ 12"], atol=1e-12)
+    again = make_judge().label_logprobs(forest, ["1", " 12"], min_mass=0, store=Store(tmp_path / "store"))
+    assert _computed(again) == 0
+    assert again["logp_ 12"].tolist() == resumed["logp_ 12"].tolist()
+
+
+def test_nothing_is_loaded_when_nothing_is_missing(make_judge: Any, forest: list[str], tmp_path: Path) -> None:
+    make_judge().label_logprobs(forest, ["1"], min_mass=0, store=Store(tmp_path / "store"))
+    judge = make_judge()
+    judge.label_logprobs(forest, ["1"], min_mass=0, store=Store(tmp_path / "store"))
+    assert "engine" not in judge.__dict__
+
+
+@pytest.mark.parametrize("change", [{"digest": "other"}, {"dtype": "float32"}])
+def test_two_models_in_one_store_never_share_a_row(
+    make_judge: Any, forest: list[str], tmp_path: Path, change: Any
+) -> None:
+    make_judge().label_logprobs(forest[:6], ["1"], min_mass=0, store=Store(tmp_path / "store"))
+    assert (
+        _computed(make_judge(**change).label_logprobs(forest[:6], ["1"], min_mass=0, store=Store(tmp_path / "store")))
+        == 6
+    )
+
+
+def test_one_changed_character_or_label_is_another_row(make_judge: Any, tmp_path: Path) -> None:
+    store, judge = Store(tmp_path / "store"), make_judge()
+    judge.label_logprobs(["Which is better?"], ["1", "2"], min_mass=0, store=store)
+    assert _computed(judge.label_logprobs(["Which is better!"], ["1", "2"], min_mass=0, store=store)) == 1
+    assert _computed(judge.label_logprobs(["Which is better?"], ["1", "3"], min_mass=0, store=store)) == 1
+    assert _computed(judge.generate(["Which is better?"], max_new_tokens=2, store=store)) == 1
+    assert _computed(judge.generate(["Which is better?"], max_new_tokens=2, store=store, temperature=0.5)) == 1
+    assert _computed(judge.generate(["Which is better?"], max_new_tokens=2, store=store)) == 0
+
+
+def test_a_run_that_fails_notes_why_and_is_tried_again(make_judge: Any, forest: list[str], tmp_path: Path) -> None:
+    store, judge = Store(tmp_path / "store"), make_judge(pack_tokens=128)
+
+    def full(_module: Any, inputs: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    hook = judge.engine.model.get_input_embeddings().register_forward_pre_hook(full)
+    with pytest.raises(JudgeError, match="out of memory"):
+        judge.label_logprobs(forest[:3], ["1"], min_mass=0, store=store)
+    assert len(store.failures()) == 3
+    hook.remove()
+    assert _computed(judge.label_logprobs(forest[:3], ["1"], min_mass=0, store=store)) == 3
+    assert store.failures() == {}
+
+
+def test_the_contrast_of_two_head_widths_is_that_of_the_shared_ids(make_judge: Any, make_model: Any) -> None:
+    prompts, wide = ["Score from 1 to 5:", "Score from 2 to 6:"], make_model(vocab_size=448)
+    with torch.no_grad():  # the same model, but for rows beyond the tokenizer that shout
+        narrow = make_model()
+        state = {name: value for name, value in narrow.state_dict().items() if value.shape[:1] != (420,)}
+        wide.load_state_dict(state, strict=False)
+        for get in ("get_input_embeddings", "get_output_embeddings"):
+            getattr(wide, get)().weight[:420] = getattr(narrow, get)().weight
+            getattr(wide, get)().weight[420:] = 50.0
+    first, second = (make_judge(model).label_logprobs(prompts, ["1", "5"], min_mass=0) for model in (narrow, wide))
+    assert np.allclose(first["logp_1"] - second["logp_1"], 0, atol=1e-12)
+    assert first["top_ids"].tolist() == second["top_ids"].tolist()
+
+
+@pytest.mark.parametrize(
+    "setting", [{"max_new_tokens": 0}, {"temperature": -1.0}, {"top_p": 0.0}, {"repetition_penalty": 0.0}]
+)
+def test_sampling_settings_out_of_range_are_refused(make_judge: Any, setting: Any) -> None:
+    with pytest.raises(JudgeError, match="allowed: max_new_tokens >= 1"):
+        make_judge().generate(["A or B?"], **{"max_new_tokens": 2} | setting)
+
+
+def test_the_cost_told_before_is_the_cost_paid(make_judge: Any, forest: list[str]) -> None:
+    judge = make_judge()
+    cost = judge.cost(forest, ["1", " 12"])
+    assert judge.label_logprobs(forest, ["1", " 12"], min_mass=0).attrs["run"]["tokens_computed"] == cost.tokens
+    assert cost.prompt_tokens == sum(len(judge.tokens.render(p, item="x").ids) for p in forest)
+    assert "each shared prefix once" in str(cost)
+
+
+def test_shards_together_are_the_whole_table(make_judge: Any, forest: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    import pandas as pd
+
+    table = pd.DataFrame({"id": [f"i{n}" for n in range(len(forest))], "prompt": forest})
+    table.to_json(path, orient="records", lines=True)
+    read = read_prompts(path)
+    settings: dict[str, Any] = {"store": Store(tmp_path / "store"), "min_mass": 0.0}
+    parts = [judge_table(make_judge(), read, ["1", "2"], shard=(i, 3), **settings) for i in (1, 2, 3)]
+    whole = judge_table(make_judge(), read, ["1", "2"], **settings)
+    assert _computed(whole) == 0
+    assert [item for part in parts for item in part["item"]] == whole["item"].tolist() == table["id"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"id": 1}\n', "columns id and prompt"),
+        ('{"id": 1, "prompt": "a"}\n{"id": 1, "prompt": "b"}\n', "id '1' stands twice"),
+        ("not json\n", "cannot be read"),
+    ],
+)
+def test_a_table_of_prompts_that_is_not_one_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(text)
+    with pytest.raises(JudgeError, match=message):
+        read_prompts(path)
+
+
+@pytest.mark.slow
+def test_smollm2_answers_from_its_wheel_with_the_network_closed() -> None:
+    if not weights.at_hand("smollm2-135m"):
+        pytest.skip("weights of smollm2-135m are not at hand")
+    code = """if True:
+    import socket
+    def closed(*_, **__): raise OSError("no network")
+    socket.socket.connect = closed
+    from reprolib.inference import load_judge
+    judge = load_judge("smollm2-135m")
+    chat = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
+    print(judge.generate([chat], max_new_tokens=8)["text"][0])"""
+    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env).stdout
+    assert "Paris" in out
+    assert load_judge("smollm2-135m").context == 8192
