@@ -16,7 +16,7 @@ test-slow: .venv/.test
 	$(BIN)/pytest -m slow
 
 check-site: .venv/.test
-	$(BIN)/pytest -m site tests/site
+	$(BIN)/pytest -n 2 -m site tests/site
 
 # A change of the lock or of the requirements installs again; a change of the code does not (editable).
 .venv/.report: pyproject.toml constraints.txt

@@ -38,7 +38,7 @@ class PublicResult:
         """One sentence for the page: where these numbers come from."""
         if self.recomputed:
             return "Recomputed from the released data for this page; equal to the committed result."
-        return "Committed result; the released data was not at hand for this page (`reprolib fetch` brings it)."
+        return "Committed result; the released data was not at hand for this page (reprolib fetch brings it)."
 
 
 _registered: dict[str, Callable[[], dict[str, Any]]] = {}

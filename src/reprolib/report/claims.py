@@ -61,7 +61,7 @@ class Claim(BaseModel):
     def printed(self) -> str:
         """The published value as printed, such as ``-1.5 %``; for a sign or an order, what is claimed."""
         if self.value is None:
-            return {"above": "above ", "below": "below "}[self.direction] + _trim(self.null, self.unit)
+            return f"{self.direction} " + _trim(self.null, self.unit)
         return _trim(self.value, self.unit, self.decimals)
 
 

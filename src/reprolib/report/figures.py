@@ -9,7 +9,7 @@ import base64
 import html
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import matplotlib as mpl
@@ -56,7 +56,7 @@ def show(fig: Figure, *, name: str, alt: str, caption: str, data: pd.DataFrame) 
     """
     described = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" '
     page = (
-        f'<figure class="repro" id="fig-{name}"><div class="scroll" tabindex="0" role="region" aria-label="Figure">'
+        f'<figure class="repro" id="fig-{name}"><div class="scroll" tabindex="0" role="group" aria-label="Figure">'
         f"{_svg(fig, name).replace('<svg ', described, 1)}</div>"
         f"<figcaption>{html.escape(caption)}</figcaption>{data_table(data, name=name)}</figure>"
     )
@@ -92,44 +92,50 @@ def forest(
         xlabel: what is measured, with its unit.
         null: where the reference line stands.
     """
-    from matplotlib import pyplot as plt
 
-    rows = list(dict.fromkeys(data[label]))
-    groups: Sequence[Any] = list(dict.fromkeys(data[by])) if by else [None]
-    fig, ax = plt.subplots(figsize=(6.3, 0.9 + 0.42 * len(rows) * max(1, 0.62 * len(groups))))
-    ax.axvline(null, color=_INK, linewidth=1)
+    groups = list(dict.fromkeys(data[by])) if by else [None]
+    fig, ax, rows = _rows(data[label], xlabel=xlabel, null=null, height=0.42 + 0.13 * len(groups))
     for k, group in enumerate(groups):
         part = data[data[by] == group] if by else data
-        y = [rows.index(r) + (k - (len(groups) - 1) / 2) * 0.62 / len(groups) for r in part[label]]
+        y = [rows[r] + (k + 1) / (len(groups) + 1) for r in part[label]]
         errors = [(part.value - part.low).clip(lower=0), (part.high - part.value).clip(lower=0)]
         ax.errorbar(part.value, y, xerr=errors, fmt="os^vD"[k], color=PALETTE[k], capsize=3, markersize=5, label=group)
         if marker:
             named = marker_label if k == 0 else None
             ax.plot(part[marker], y, "D", mfc="none", mec=_INK, markersize=9, linestyle="none", label=named)
-    ax.set(yticks=range(len(rows)), yticklabels=rows, xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
-    ax.grid(axis="y", visible=False)
     if by or marker:
-        ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
-    sns.despine(ax=ax, left=True)
+        _legend(ax)
     return fig
 
 
 def strip(data: pd.DataFrame, *, x: str, y: str, by: str, xlabel: str, null: float = 0.0) -> Figure:
     """A strip plot: every row of `data` a point, rows of the figure by `y`, colour and shape by `by`."""
-    from matplotlib import pyplot as plt
-
-    rows, groups = list(dict.fromkeys(data[y])), list(dict.fromkeys(data[by]))
-    fig, ax = plt.subplots(figsize=(6.3, 0.9 + 0.5 * len(rows)))
-    ax.axvline(null, color=_INK, linewidth=1)
+    groups = list(dict.fromkeys(data[by]))
+    fig, ax, rows = _rows(data[y], xlabel=xlabel, null=null, height=0.42 + 0.13 * len(groups))
     for k, group in enumerate(groups):
         part = data[data[by] == group]
-        height = [rows.index(r) + (k - (len(groups) - 1) / 2) * 0.3 for r in part[y]]
+        height = [rows[r] + (k + 1) / (len(groups) + 1) for r in part[y]]
         ax.plot(part[x], height, "os^vD"[k], color=PALETTE[k], label=group, markersize=6, alpha=0.85)
-    ax.set(yticks=range(len(rows)), yticklabels=rows, xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
-    ax.grid(axis="y", visible=False)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
-    sns.despine(ax=ax, left=True)
+    _legend(ax)
     return fig
+
+
+def _rows(labels: Iterable[str], *, xlabel: str, null: float, height: float) -> tuple[Figure, Any, dict[str, int]]:
+    """An empty plot with a named row per distinct label; names stand above their row, so that it fits a phone."""
+    from matplotlib import pyplot as plt
+
+    rows = {label: k for k, label in enumerate(dict.fromkeys(labels))}
+    fig, ax = plt.subplots(figsize=(4.6, 0.7 + height * len(rows)))
+    ax.axvline(null, color=_INK, linewidth=1)
+    for label, k in rows.items():
+        ax.text(0, k + 0.02, label, transform=ax.get_yaxis_transform(), va="center", fontsize=9)
+    ax.set(yticks=[], xlabel=xlabel, ylim=(len(rows), -0.3))
+    sns.despine(ax=ax, left=True)
+    return fig, ax, rows
+
+
+def _legend(ax: Any) -> None:
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, handletextpad=0.2, columnspacing=1)
 
 
 def _svg(fig: Figure, name: str) -> str:
@@ -154,7 +160,5 @@ def _scoped(svg: str, name: str) -> str:
     used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", svg))
     svg = re.sub(r' id="([\w-]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg)
     svg = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", svg).replace("xlink:href", "href")
-    width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
-    return re.sub(r'(<svg [^>]*?)width="[^"]*"', rf'\1style="width: {width / 72:.2f}in"', svg, count=1).replace(
-        ' height="', ' data-height="', 1
-    )
+    return re.sub(r'(<svg [^>]*?) width="[^"]*" height="[^"]*"|(<svg [^>]*?)height="[^"]*"( [^>]*?) width="[^"]*"',
+                  r"\1\2\3", svg, count=1)  # fmt: skip

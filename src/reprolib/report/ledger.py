@@ -43,6 +43,9 @@ class Result(BaseModel):
     n_needed: int | None
     shown: str
 
+    def _ipython_display_(self) -> None:
+        """Nothing: `check` has shown the line already."""
+
     @property
     def key(self) -> tuple[str, str, str]:
         """What a result is unique by: claim, tier, judge."""
@@ -145,12 +148,17 @@ def collect(notebook: dict[str, Any]) -> list[Result]:
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
             for entry in output.get("data", {}).get(MIME, []):
-                result = Result(**entry)
-                _registered(result.claim_id)
+                result = registered(Result(**entry))
                 if result.key in found:
                     raise ClaimError(f"two results for {' / '.join(result.key)}", hint="check each claim once")
                 found[result.key] = result
     return list(found.values())
+
+
+def registered(result: Result) -> Result:
+    """The result itself; ClaimError if its claim is not registered (any more)."""
+    _registered(result.claim_id)
+    return result
 
 
 def badge(verdict: str) -> str:
@@ -162,23 +170,23 @@ def results_table(results: list[Result]) -> str:
     """Results as an HTML table, one row a claim, each row an anchor named after its claim."""
     claims = load_claims()
     rows = "".join(_row(claims[r.claim_id], r) for r in results)
-    head = "<tr><th>Claim</th><th>Paper</th><th>Here</th><th>Verdict</th></tr>"
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "Paper", "Here", "Verdict"))
     return (
-        '<div class="claims" tabindex="0" role="region" aria-label="Claims checked">'
-        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+        '<div class="claims" tabindex="0" role="group" aria-label="Claims checked">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
 def _row(claim: Claim, result: Result) -> str:
     judge = "" if result.judge == "paper" else f"{html.escape(result.judge)}, "
     n = f", n = {result.n:,}" if result.n else ""
-    need = f"; about {result.n_needed:,} would tell" if result.n_needed else ""
-    why = html.escape(result.reason) + need
+    need = f"; n of about {result.n_needed:,} would tell" if result.n_needed else ""
+    why, key = html.escape(result.reason) + need, html.escape(" ".join(result.key))
     return (
-        f'<tr id="{anchor(result)}"><td>{html.escape(claim.statement)} '
+        f'<tr id="{anchor(result)}"><td>{html.escape(claim.statement)}'
         f'<span class="locator">{html.escape(claim.locator)}</span></td>'
-        f'<td class="number">{claim.printed}</td>'
-        f'<td class="number"><span data-claim="{" ".join(result.key)}">{result.shown}</span>'
+        f'<td class="number" data-label="Paper">{claim.printed}</td>'
+        f'<td class="number" data-label="Here"><span data-claim="{key}">{result.shown}</span>'
         f'<span class="locator">{judge}{result.tier}{n}</span></td>'
         f'<td>{badge(result.verdict)}<span class="locator">{why}</span></td></tr>'
     )

@@ -38,13 +38,18 @@ def show_html(markup: str, *, plain: str, extra: Mapping[str, Any] | None = None
     display({"text/html": markup, "text/plain": plain, **(extra or {})}, raw=True)
 
 
+def note(text: str) -> None:
+    """Display a remark of one sentence."""
+    show_html(f"<p><em>{html.escape(text)}</em></p>", plain=text)
+
+
 def frame_html(data: pd.DataFrame, *, decimals: int = 1) -> str:
     """A frame as an HTML table in a box that scrolls on narrow screens; text is escaped."""
     text = data.to_html(
         index=False, border=0, escape=True, float_format=lambda x: f"{x:.{decimals}f}", na_rep="undefined"
     )
     text = re.sub(r' style="text-align: right;"| class="dataframe"', "", text).replace("<th>", '<th scope="col">')
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="Table">{text}</div>'
+    return f'<div class="scroll" tabindex="0" role="group" aria-label="Table">{text}</div>'
 
 
 def show_table(data: pd.DataFrame, *, decimals: int = 1) -> None:

@@ -20,7 +20,7 @@ from reprolib.errors import ChapterError
 from reprolib.project import digest_of, files_below, root, write_text
 from reprolib.report.chapters import CHAPTERS
 from reprolib.report.claims import MARKS, VERDICTS, Claim, load_claims
-from reprolib.report.ledger import Result, anchor, badge
+from reprolib.report.ledger import Result, anchor, badge, registered
 from reprolib.report.run import results_dir
 
 PAPERS = {
@@ -56,8 +56,12 @@ def headline(results: Sequence[Result]) -> dict[str, Result]:
 
 def load_results() -> dict[str, list[Result]]:
     """Results of every executed chapter, by chapter."""
-    documents = [json.loads(p.read_text()) for p in sorted(results_dir().glob("*.json"))]
-    return {d["chapter"]: [Result(**r) for r in d["results"]] for d in documents if d["chapter"] in CHAPTERS}
+    documents = [json.loads((results_dir() / f"{chapter}.json").read_text()) for chapter in _executed()]
+    return {d["chapter"]: [registered(Result(**r)) for r in d["results"]] for d in documents}
+
+
+def _executed() -> list[str]:
+    return [chapter for chapter in CHAPTERS if (results_dir() / f"{chapter}.json").is_file()]
 
 
 def verdicts() -> dict[str, str]:
@@ -144,7 +148,7 @@ is run; [how to read a verdict](../verdicts.md) says what the six words mean. Sa
 
 <div class="ledger-filters" hidden>{filters}<span aria-live="polite" class="ledger-count"></span></div>
 
-<div class="claims scroll" tabindex="0" role="region" aria-label="Ledger of claims">
+<div class="claims scroll" tabindex="0" role="group" aria-label="Ledger of claims">
 <table class="ledger"><thead><tr><th scope="col">Claim</th><th scope="col">Paper</th><th scope="col">Here</th>
 <th scope="col">Verdict</th></tr></thead><tbody>
 {"".join(body)}
@@ -157,7 +161,7 @@ is run; [how to read a verdict](../verdicts.md) says what the six words mean. Sa
 def _ledger_row(row: dict[str, Any], target: str) -> str:
     tier = row.get("tier", row["headline_tier"])
     secondary = " Known from a secondary source only." if row["source"] == "secondary" else ""
-    claim = f'{html.escape(row["statement"])}<span class="locator">{html.escape(row["locator"])}.{secondary}</span>'
+    claim, locator = html.escape(row["statement"]), f"{html.escape(row['locator'])}.{secondary}"
     here = ""
     if row["link"]:
         claim = f'<a href="{row["link"]}">{claim}</a>'
@@ -166,7 +170,9 @@ def _ledger_row(row: dict[str, Any], target: str) -> str:
         here = f'{row["shown"]}<span class="locator">{judge}{tier}{n}</span>'
     return (
         f'<tr{target} data-paper="{row["paper"]}" data-tier="{tier}" data-verdict="{row["verdict"]}">'
-        f'<td>{claim}</td><td class="number">{row["published"]}</td><td class="number">{here}</td>'
+        f'<td>{claim}<span class="locator">{locator}</span></td>'
+        f'<td class="number" data-label="Paper">{row["published"]}</td>'
+        f'<td class="number" data-label="Here">{here}</td>'
         f'<td>{badge(row["verdict"])}<span class="locator">{html.escape(row["reason"])}</span></td></tr>\n'
     )
 
@@ -205,7 +211,7 @@ def _summary_table() -> str:
             lines.append(f'<tr><th scope="row">{name}</th>{cells}<td class="number">{counts.total()}</td></tr>')
     head = "".join(f'<th scope="col">{badge(v)}</th>' for v in VERDICTS)
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Claims by paper and verdict">'
+        '<div class="scroll" tabindex="0" role="group" aria-label="Claims by paper and verdict">'
         f'<table class="summary"><thead><tr><th scope="col">Paper</th>{head}<th scope="col">all</th></tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>\n"
     )
@@ -246,7 +252,7 @@ def _jupyter_book(base: Path, site: Path) -> None:
     command = [str(program), "build", str(base / "book"), "-W", "-n", "--keep-going", "-q"]
     command += [str(part) for pair in options.items() for part in pair]
     start = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=base)
     built = draft / "_build" / "html"
     if done.returncode != 0 or not (built / "index.html").is_file():
         lines = [line for line in (done.stderr + done.stdout).splitlines() if re.search("WARNING|ERROR|rror:", line)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,8 @@ def table1(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) 
         estimate = multinomial_bootstrap(
             rows[_SHARES], rows.n, lambda s: _mean_pls(s, tie_rule), draws=draws, seed=seed
         )
+        if row.benchmark == "Average":
+            estimate = replace(estimate, n=int(sum(set(rows.n))))  # the questions of both benchmarks
         inputs = allowed_by_rounding(
             lambda x: _mean_pls(_with_ties(x), tie_rule), rows[["win_a", "win_b"]].to_numpy().ravel()
         )
@@ -100,6 +103,12 @@ def rules_table(rules: pd.DataFrame) -> pd.DataFrame:
 def widest(cells: Sequence[Cell], benchmark: str) -> float:
     """Half the width of the widest interval among a benchmark's cells, in points."""
     return max(c.estimate.high - c.estimate.low for c in cells if c.benchmark == benchmark) / 2
+
+
+def readable(rates: pd.DataFrame) -> pd.DataFrame:
+    """Raw rates with column names for a page, sources left out."""
+    names = {"author_a": "teacher A", "author_b": "teacher B", "win_a": "A wins", "win_b": "B wins"}
+    return rates.drop(columns=["n", "source", "locator"]).rename(columns=names)
 
 
 def benchmark_gap(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> Estimate:

@@ -1,0 +1,135 @@
+"""Judgments that this project made: a Parquet table and a JSON manifest that says how, under `evidence/recorded/`.
+
+The table holds ids and numbers only. The manifest pins the table by SHA-256, the model by weight digest and data type,
+and names the origin of the weights, library versions, hardware, seconds, date and command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from reprolib.errors import EvidenceError
+from reprolib.project import evidence_dir
+from reprolib.tables import Schema, check_table
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """How a record was made; `prompts` and `items` are SHA-256 over the rows' prompt digests and over their keys."""
+
+    study: str
+    judge: str
+    origin: str
+    weights: str
+    dtype: str
+    rows: int
+    sha256: str
+    prompts: str
+    items: str
+    versions: dict[str, str]
+    hardware: str
+    seconds: float
+    date: str
+    command: str
+
+
+class Record(NamedTuple):
+    """A recorded table and how it was made."""
+
+    table: pd.DataFrame
+    manifest: Manifest
+
+
+def records() -> list[tuple[str, str]]:
+    """Study and judge of every record, sorted."""
+    return sorted((path.parent.name, path.stem) for path in _folder().glob("*/*.json"))
+
+
+def write_record(
+    table: pd.DataFrame,
+    schema: Schema,
+    *,
+    study: str,
+    judge: str,
+    origin: str,
+    weights: str,
+    dtype: str,
+    versions: dict[str, str],
+    hardware: str,
+    seconds: float,
+    date: str,
+    command: str,
+) -> Record:
+    """Write a table of judgments and its manifest; both appear whole or not at all.
+
+    Raises EvidenceError if the table does not follow `schema` (see `reprolib.tables`).
+    """
+    table = check_table(table, schema, origin=f"the new record {study}/{judge}")
+    path = _folder() / study / f"{judge}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".parquet.part")
+    table.to_parquet(fresh, index=False)
+    manifest = Manifest(
+        study=study,
+        judge=judge,
+        origin=origin,
+        weights=weights,
+        dtype=dtype,
+        rows=len(table),
+        sha256=_sha256(fresh),
+        prompts=_digest(table["prompt_digest"]),
+        items=_digest(_keys(table, schema)),
+        versions=versions,
+        hardware=hardware,
+        seconds=round(seconds, 1),
+        date=date,
+        command=command,
+    )
+    note = path.with_suffix(".json.part")
+    note.write_text(json.dumps(asdict(manifest), indent=2) + "\n")
+    fresh.replace(path)
+    note.replace(path.with_suffix(".json"))
+    return Record(table, manifest)
+
+
+def read_record(study: str, judge: str, schema: Schema) -> Record:
+    """The record of `judge` in `study`, checked against its manifest and its schema.
+
+    Raises EvidenceError: no such record, a table that is not the one recorded, or one that breaks the schema.
+    """
+    path = _folder() / study / f"{judge}.parquet"
+    if not path.is_file() or not path.with_suffix(".json").is_file():
+        known = ", ".join("/".join(pair) for pair in records()) or "none yet"
+        raise EvidenceError(f"no record {study}/{judge}", hint=f"recorded: {known}")
+    try:
+        manifest = Manifest(**json.loads(path.with_suffix(".json").read_text()))
+    except (TypeError, ValueError) as error:
+        raise EvidenceError(f"the manifest of {study}/{judge} is damaged: {error}", hint="restore it") from error
+    if _sha256(path) != manifest.sha256:
+        raise EvidenceError(f"{path.name} of {study} is not the table its manifest describes", hint="restore both")
+    table = check_table(pd.read_parquet(path), schema, origin=f"{study}/{judge}")
+    return Record(table, manifest)
+
+
+def _folder() -> Path:
+    return evidence_dir() / "recorded"
+
+
+def _keys(table: pd.DataFrame, schema: Schema) -> Iterable[str]:
+    return table[list(schema.key)].astype(str).agg("|".join, axis=1)
+
+
+def _digest(values: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(values).encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,132 @@
+"""Are recorded judgments still what their model says? Judge a few rows again and show the largest difference.
+
+The record that every machine can check is small and of our own making: 64 everyday questions, each with a sound
+answer (text A) and a flawed one (text B), judged in both orders by SmolLM2-135M-Instruct, whose weights come in a
+Python wheel.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from reprolib.errors import EvidenceError
+from reprolib.evidence.recorded import Record, read_record, write_record
+from reprolib.project import evidence_dir
+from reprolib.tables import PAIRWISE
+
+if TYPE_CHECKING:
+    from reprolib.inference.judge import Judge
+    from reprolib.inference.tokens import Prompt
+
+STUDY = "evidence_check"
+LABELS = ("1", "2")
+PROMPT = """Two people answered the same question. Say which answer helps more.
+
+Question: {question}
+
+Answer 1: {first}
+
+Answer 2: {second}
+
+Which answer helps more? Reply with 1 or 2 and nothing else."""
+
+
+class Recheck(NamedTuple):
+    """How far `rows` re-judged rows are from the record: `largest` absolute difference in label log-probabilities."""
+
+    largest: float
+    rows: int
+    seed: int
+
+
+def items() -> pd.DataFrame:
+    """The 64 questions: `pair_id`, `question`, `text_a` (sound), `text_b` (flawed)."""
+    lines = (evidence_dir() / "recorded" / STUDY / "items.jsonl").read_text().splitlines()
+    return pd.DataFrame([json.loads(line) for line in lines])
+
+
+def prompts() -> pd.DataFrame:
+    """128 rows: each question with text A first (order 0) and with text B first (order 1), and its chat `prompt`."""
+    rows = []
+    for item in items().itertuples():
+        for order in (0, 1):
+            first, second = (item.text_a, item.text_b) if order == 0 else (item.text_b, item.text_a)
+            text = PROMPT.format(question=item.question, first=first, second=second)
+            rows.append({"pair_id": item.pair_id, "order": order, "prompt": [{"role": "user", "content": text}]})
+    return pd.DataFrame(rows)
+
+
+def judged(judge: Judge) -> pd.DataFrame:
+    """A `pairwise` table of all 128 prompts (see `reprolib.tables`), with `logp_1`, `logp_2` and `in_label_mass`."""
+    asked = prompts()
+    scores = judge.label_logprobs(asked["prompt"].tolist(), LABELS, items=asked["pair_id"].tolist())
+    first_wins = (scores["logp_1"] > scores["logp_2"]).to_numpy()
+    verdict = np.where(first_wins == (asked["order"] == 0), "A", "B")
+    fixed = {"study": STUDY, "judge": judge.weights.name, "condition": "plain", "arm": "", "repetition": 0}
+    numbers = scores[["logp_1", "logp_2", "in_label_mass", "logsumexp", "n_tokens", "prompt_digest"]]
+    return pd.concat([asked[["pair_id", "order"]], numbers], axis=1).assign(
+        **fixed,
+        cluster_id=asked["pair_id"],
+        author_a="sound",
+        author_b="flawed",
+        verdict=np.where(scores["logp_1"] == scores["logp_2"], "tie", verdict),
+    )
+
+
+def make_record(judge: Judge, *, command: str) -> Record:
+    """Judge all prompts and write the record of `judge`; `command` is noted in its manifest."""
+    from reprolib.inference.store import versions
+
+    started = time.monotonic()
+    return write_record(
+        judged(judge),
+        PAIRWISE,
+        study=STUDY,
+        judge=judge.weights.name,
+        origin=judge.weights.origin,
+        weights=judge.weights.digest,
+        dtype=judge.weights.dtype,
+        versions=versions(),
+        hardware=f"{judge.engine.device.type}, {platform.machine()}",
+        seconds=time.monotonic() - started,
+        date=datetime.now(UTC).date().isoformat(),
+        command=command,
+    )
+
+
+def recheck(judge: Judge, *, k: int = 8, seed: int = 0) -> Recheck:
+    """Judge `k` seeded random rows of this study's record again.
+
+    Raises EvidenceError: no record, other weights than the record's, or a prompt that is no longer the recorded one.
+    """
+    record = read_record(STUDY, judge.weights.name, PAIRWISE)
+    asked = prompts().merge(record.table, on=["pair_id", "order"], validate="one_to_one")
+    return largest_difference(judge, record, asked["prompt"].tolist(), LABELS, k=k, seed=seed)
+
+
+def largest_difference(
+    judge: Judge, record: Record, asked: Sequence[Prompt], labels: Sequence[str], *, k: int = 8, seed: int = 0
+) -> Recheck:
+    """Judge `k` rows of any record again, chosen by `seed`; `asked` holds the prompt of every row, in order.
+
+    Raises EvidenceError: other weights or data type than the record's, or a prompt that is not the recorded one.
+    """
+    if (judge.weights.digest, judge.weights.dtype) != (record.manifest.weights, record.manifest.dtype):
+        hint = f"load {record.manifest.origin} in {record.manifest.dtype}"
+        raise EvidenceError(f"{judge.weights.name} is not the model of the record", hint=hint)
+    rows = np.sort(np.random.default_rng(seed).choice(len(record.table), size=min(k, len(record.table)), replace=False))
+    then = record.table.iloc[rows]
+    now = judge.label_logprobs([asked[row] for row in rows], labels, min_mass=0)
+    if now["prompt_digest"].tolist() != then["prompt_digest"].tolist():
+        hint = "template, tokenizer or prompt text changed since the record was made"
+        raise EvidenceError("a prompt is not the recorded one", hint=hint)
+    columns = [f"logp_{label}" for label in labels]
+    return Recheck(float(np.abs(now[columns].to_numpy() - then[columns].to_numpy()).max()), len(rows), seed)

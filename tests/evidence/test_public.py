@@ -1,0 +1,51 @@
+import json
+
+import pytest
+
+from reprolib.errors import EvidenceError
+from reprolib.evidence import download, public
+from reprolib.studies import leakage
+
+STUDY = "leakage_gemini_judgments"
+
+
+def test_without_data_the_committed_result_is_shown_and_said_to_be(monkeypatch):
+    monkeypatch.setattr(download, "at_hand", lambda names: False)
+    result = leakage.gemini_judgments()
+    assert not result.recomputed
+    assert "was not at hand" in result.origin
+    assert result.values["n"] == 805
+
+
+def test_with_data_it_is_recomputed_and_agrees(mirror):
+    result = leakage.gemini_judgments()
+    assert result.recomputed
+    assert result.values["gemini_student_wins"] == 611  # counted independently: 75.9 % of 805
+    assert result.values["second_shown_wins"] == 430
+
+
+def test_a_committed_result_that_does_not_follow_from_the_data_stops(mirror, project):
+    path = project / "evidence/public" / f"{STUDY}.json"
+    document = json.loads(path.read_text())
+    document["values"]["gemini_student_wins"] += 1
+    path.write_text(json.dumps(document))
+    with pytest.raises(EvidenceError, match="differ at gemini_student_wins: 612 and 611"):
+        leakage.gemini_judgments()
+
+
+def test_a_result_of_other_data_than_pinned_is_refused(project):
+    path = project / "evidence/public/sources.toml"
+    path.write_text(path.read_text().replace("19fb5a6c", "00000000"))
+    with pytest.raises(EvidenceError, match=r"other data than sources\.toml pins"):
+        leakage.gemini_judgments()
+
+
+def test_rounding_noise_passes_and_a_real_change_does_not():
+    assert public._difference({"a": [0.5, 1]}, {"a": [0.5001, 1]}) == ""
+    assert public._difference({"a": [0.5, 1]}, {"a": [0.52, 1]}).startswith("a[0]")
+    assert public._difference({"a": 1}, {"b": 1}) != ""
+
+
+def test_unknown_study_offers_the_known_ones():
+    with pytest.raises(EvidenceError, match=STUDY):
+        public.recompute("leakage_gemini")

@@ -1,0 +1,42 @@
+import pytest
+
+from reprolib import cli
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "leakage_mian"], "did you mean 'leakage_main'"),
+        (["run", "leakage_main", "-p", "sed=1"], "did you mean 'seed'"),
+        (["run", "leakage_main", "-p", "seed"], "write -p name=value"),
+        (["run", "--profile", "huge"], "no profile 'huge'"),
+        (["fetch", "nothing"], "allowed: leakage_gemini_judgments"),
+        (["recompute", "nothing"], "no public study 'nothing'"),
+        (["exercises", "nothing"], "no chapter 'nothing'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_1(arguments, message, capsys, monkeypatch):
+    monkeypatch.delenv("REPROLIB_MIRROR", raising=False)
+    assert cli.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("reprolib: ")
+    assert len(error.splitlines()) == 1
+
+
+def test_plan_prints_parameters_and_stops(capsys):
+    assert cli.main(["run", "leakage_main", "--plan", "-p", "tie_rule=half"]) == 0
+    assert "given: tie_rule = 'half'" in capsys.readouterr().out
+
+
+def test_stale_exercises_are_found(project, capsys):
+    assert cli.main(["exercises", "--check"]) == 0
+    path = project / "notebooks" / "exercises" / "leakage_main.ipynb"
+    path.write_text(path.read_text().replace("your code", "their code"))
+    assert cli.main(["exercises", "--check"]) == 1
+    assert "run: reprolib exercises" in capsys.readouterr().err
+
+
+def test_fetch_from_a_mirror_prints_where_each_file_is(mirror, capsys):
+    assert cli.main(["fetch", "leakage_gemini_judgments"]) == 0
+    assert str(mirror) in capsys.readouterr().out
