@@ -160,5 +160,6 @@ def _scoped(svg: str, name: str) -> str:
     used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", svg))
     svg = re.sub(r' id="([\w-]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg)
     svg = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", svg).replace("xlink:href", "href")
-    return re.sub(r'(<svg [^>]*?) width="[^"]*" height="[^"]*"|(<svg [^>]*?)height="[^"]*"( [^>]*?) width="[^"]*"',
-                  r"\1\2\3", svg, count=1)  # fmt: skip
+    width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    return svg.replace("<svg ", f'<svg style="width: {width / 62:.2f}in" ', 1)  # a little larger than 72 points an inch
