@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy import stats
 from reprolib.inference import JudgeError, weights
 from reprolib.inference.judge import Judge, load_judge
 from reprolib.inference.plan import Query
-from reprolib.inference.torch_judge import Sampling, TorchEngine
+from reprolib.inference.torch_judge import Sampling, TorchEngine, load_model
 
 LABELS = ["1", "2", " better", " 12"]  # of one and of several tokens
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -227,6 +228,21 @@ def test_an_attention_that_a_layer_does_not_use_is_noticed(make_model: Any) -> N
     engine.model.model.layers[1].forward = lambda hidden, **_: hidden
     with pytest.raises(JudgeError, match="2 of 3 layers"):
         list(engine.read([Query((1, 2))], [3]))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(JudgeError, match="no CUDA device here; give device='cpu'"):
+        load_model(tmp_path, dtype="float32", device="cuda")
+
+
+def test_the_model_written_by_save_pretrained_loads_and_scores(make_model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    make_model().float().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    judge = load_judge(str(tmp_path))
+    assert judge.weights.dtype == "float32"
+    expected = one_by_one(make_model().float(), judge, ["A or B?"], ["1"])
+    np.testing.assert_allclose(scores(judge, ["A or B?"], ["1"]), expected, atol=1e-5)
 
 
 @pytest.mark.cuda

@@ -96,4 +96,4 @@ def test_plan_names_every_parameter_and_runs_nothing(toy, project):
     text = run.show_plan(run.plan(["one"], profile="smoke", overrides={}))
     assert "one: would run" in text
     assert "given: draws = 200" in text
-    assert not (project / "book").exists()
+    assert not (project / "book/chapters").exists()

@@ -6,7 +6,9 @@ carries its own results, wherever it was run, and a killed run leaves none behin
 
 from __future__ import annotations
 
+import difflib
 import html
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -183,7 +185,7 @@ def _row(claim: Claim, result: Result) -> str:
     need = f"; n of about {result.n_needed:,} would tell" if result.n_needed else ""
     why, key = html.escape(result.reason) + need, html.escape(" ".join(result.key))
     return (
-        f'<tr id="{anchor(result)}"><td>{html.escape(claim.statement)}'
+        f'<tr id="{anchor(*result.key)}"><td>{html.escape(claim.statement)}'
         f'<span class="locator">{html.escape(claim.locator)}</span></td>'
         f'<td class="number" data-label="Paper">{claim.printed}</td>'
         f'<td class="number" data-label="Here"><span data-claim="{key}">{result.shown}</span>'
@@ -192,24 +194,29 @@ def _row(claim: Claim, result: Result) -> str:
     )
 
 
-def anchor(result: Result) -> str:
-    """The HTML id of a result's row in its chapter."""
-    suffix = "" if result.judge == "paper" else f"-{result.tier}-{result.judge}"
-    return "claim-" + "".join(c if c.isalnum() else "-" for c in result.claim_id + suffix)
+def anchor(claim_id: str, tier: str = "", judge: str = "paper") -> str:
+    """The HTML id of a result's row: the claim's alone for the paper's own judgments, else with tier and judge.
+
+    >>> anchor("leakage.table1.most_pairs"), anchor("a.b", "live", "qwen 1.5b")
+    ('claim-leakage-table1-most-pairs', 'claim-a-b-live-qwen-1-5b')
+    """
+    parts = [claim_id] if judge == "paper" else [claim_id, tier, judge]
+    return "claim-" + re.sub(r"[^a-z0-9]+", "-", ".".join(parts).lower())
 
 
 def _display(results: list[Result]) -> None:
     claims = load_claims()
-    plain = "\n".join(f"{MARKS[r.verdict]} {r.verdict}: {claims[r.claim_id].statement} "
-                      f"Paper {claims[r.claim_id].printed}, here {r.shown}. {r.reason}." for r in results)  # fmt: skip
+    plain = "\n".join(
+        f"{MARKS[r.verdict]} {r.verdict}: {claims[r.claim_id].statement} "
+        f"Paper {claims[r.claim_id].printed}, here {r.shown}. {r.reason}."
+        for r in results
+    )
     show_html(results_table(results), plain=plain, extra={MIME: [r.model_dump() for r in results]})
 
 
 def _registered(claim_id: str) -> Claim:
     known = load_claims()
     if claim_id not in known:
-        import difflib
-
         close = difflib.get_close_matches(claim_id, known, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "register it in evidence/claims.toml first"
         raise ClaimError(f"claim {claim_id!r} is not registered", hint=hint)

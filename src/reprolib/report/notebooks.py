@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import re
 from collections import Counter
 from pathlib import Path
@@ -53,7 +52,8 @@ def gate(notebook: Notebook, chapter: str) -> None:
     Raises ChapterError: a cell that raised, did not run or printed to stderr, a figure without alt text, or a claim of
     this chapter without a result at its headline tier.
     """
-    for number, cell in enumerate(notebook.cells):
+    ours = (c for c in notebook.cells if "papermill-error-cell-tag" not in c.metadata.get("tags", []))
+    for number, cell in enumerate(ours):
         if cell.cell_type != "code":
             continue
         if cell.execution_count is None and cell.source.strip():
@@ -130,10 +130,9 @@ def dump(notebook: Notebook) -> str:
 
 
 def _banner(results: list[ledger.Result], chapter: str) -> str:
-    headline = {c.id for c in load_claims().values() if c.notebook == chapter}
+    headline = [c.id for c in load_claims().values() if c.notebook == chapter]
     counts = Counter(r.verdict for r in results if r.claim_id in headline and r.judge == "paper")
     badges = " ".join(f"{ledger.badge(v)} &times; {counts[v]}" for v in VERDICTS if counts[v])
-    return (
-        f'<p class="verdicts" aria-label="Verdicts of this chapter">{badges} '
-        f'<a href="../generated/ledger.html#{html.escape(chapter)}">all claims of this chapter in the ledger</a></p>'
-    )
+    first = next((f"#{ledger.anchor(c)}" for c in headline), "")
+    link = f'<a href="../generated/ledger.html{first}">these claims in the ledger</a>'
+    return f'<p class="verdicts" aria-label="Verdicts of this chapter">{badges} {link}</p>'

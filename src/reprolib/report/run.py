@@ -6,6 +6,7 @@ a chapter's earlier result is replaced only once the new one has passed the gate
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -110,137 +111,74 @@ def show_plan(jobs: Sequence[Job]) -> str:
 
 
 def run(jobs: Sequence[Job], *, workers: int = 2, time_limit: float = 600.0) -> list[Job]:
-    """Execute the jobs that are not current, and return them.
+    """Execute the jobs that are not current, and return them; a bar in a terminal, a line a chapter elsewhere.
 
     Raises ChapterError after all have ended, naming each chapter that failed; the others are kept.
     """
+    from tqdm import tqdm
+
     pending = [job for job in jobs if not job.current]
     failures: list[str] = []
-    with _Progress(pending) as progress, ThreadPoolExecutor(max(1, workers)) as pool:
-        futures = {pool.submit(_execute, job, time_limit, progress): job for job in pending}
+    with (
+        tqdm(total=len(pending), unit="chapter", leave=False, disable=None) as bar,
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        futures = {pool.submit(_execute, job, time_limit): job.chapter for job in pending}
         for future in as_completed(futures):
             try:
-                progress.done(futures[future].chapter, f"{future.result():.1f} CPU-seconds")
+                bar.write(f"{futures[future]}: {future.result():.1f} CPU-seconds")
             except ReprolibError as error:
                 failures.append(str(error))
-                progress.done(futures[future].chapter, "failed")
+                bar.write(f"{futures[future]}: failed")
+            bar.update()
     if failures:
-        raise ChapterError(
-            "\n".join(failures), hint=f"{len(pending) - len(failures)} of {len(pending)} chapters are fine"
-        )
+        fine = f"{len(pending) - len(failures)} of {len(pending)} chapters are fine"
+        raise ChapterError("\n".join(failures), hint=fine)
     return pending
 
 
-def _execute(job: Job, time_limit: float, progress: _Progress) -> float:
+def _execute(job: Job, time_limit: float) -> float:
     """Run one job in a process of its own, gate it and put it in place; returns its CPU-seconds."""
-    draft = root() / "_build" / "drafts" / f"{job.chapter}.ipynb"
-    draft.parent.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_papermill, args=(job.source, draft, job.overrides, sender), daemon=True)
-    start = time.monotonic()
+    drafts, start = root() / "_build" / "drafts", time.monotonic()
+    drafts.mkdir(parents=True, exist_ok=True)
+    draft, log, cost = (drafts / f"{job.chapter}.{kind}" for kind in ("ipynb", "log", "json"))
+    cost.unlink(missing_ok=True)
+    work = (job.source, draft, log, cost, job.overrides)
+    process = multiprocessing.get_context("spawn").Process(target=_papermill, args=work, daemon=True)
     process.start()
-    sender.close()
-    outcome: dict[str, Any] = {}
-    while "cpu" not in outcome:
-        if receiver.poll(0.2):
-            try:
-                outcome |= receiver.recv()
-            except EOFError:
-                raise ChapterError(
-                    f"{job.chapter}: its process died", hint="out of memory? try fewer --workers"
-                ) from None
-            progress.cell(job.chapter, outcome.get("cell", 0), outcome.get("cells", 0))
-        elif time.monotonic() - start > time_limit:
-            process.terminate()  # the kernel notices that its parent is gone and ends too
-            raise ChapterError(f"{job.chapter}: not finished after {time_limit:.0f} s", hint="raise --time-limit")
-    process.join()
-    if outcome["error"]:
-        raise ChapterError(f"{job.chapter}: {outcome['error']}", hint=f"see {draft.relative_to(root())}")
-    seconds = time.monotonic() - start
+    process.join(time_limit)
+    if process.is_alive():
+        process.terminate()  # the kernel notices that its parent is gone and ends too
+        raise ChapterError(f"{job.chapter}: not finished after {time_limit:.0f} s", hint="raise --time-limit")
+    if not cost.is_file():
+        last = log.read_text().strip().splitlines()[-1:] or ["out of memory? try fewer --workers"]
+        raise ChapterError(f"{job.chapter}: its process died", hint=last[0])
+    spent = {"seconds": round(time.monotonic() - start, 1), **json.loads(cost.read_text())}
     executed = notebooks.read(draft)
     notebooks.gate(executed, job.chapter)
-    if job.profile == "default" and outcome["cpu"] > CPU_LIMIT:
-        message = f"{job.chapter} cost {outcome['cpu']:.1f} CPU-seconds; a default chapter may cost {CPU_LIMIT:.0f}"
+    if job.profile == "default" and spent["cpu_seconds"] > CPU_LIMIT:
+        message = f"{job.chapter} cost {spent['cpu_seconds']} CPU-seconds; a default chapter may cost {CPU_LIMIT:.0f}"
         raise ChapterError(message, hint="fewer draws by default, or a committed result")
-    found = ledger.collect(executed)
-    document = {"chapter": job.chapter, "digest": job.digest, "parameters": job.parameters.model_dump(mode="json"),
-                "results": [r.model_dump() for r in found]}  # fmt: skip
-    cost = {"seconds": round(seconds, 1), "cpu_seconds": round(outcome["cpu"], 1), "memory_mb": outcome["memory_mb"]}
+    results = [r.model_dump() for r in ledger.collect(executed)]
+    parameters = job.parameters.model_dump(mode="json")
+    document = {"chapter": job.chapter, "digest": job.digest, "parameters": parameters, "results": results}
     write_text(job.executed, notebooks.dump(notebooks.normalise(executed, job.chapter)))
-    write_text(root() / "_build" / "timings" / f"{job.chapter}.json", json.dumps(cost))
+    write_text(root() / "_build" / "timings" / f"{job.chapter}.json", json.dumps(spent))
     write_text(job.results, json.dumps(document, indent=1))  # last: it is what makes the job current
-    draft.unlink()
-    return float(outcome["cpu"])
+    return float(spent["cpu_seconds"])
 
 
-def _papermill(source: Path, target: Path, parameters: dict[str, Any], sender: Any) -> None:
-    """In the child process: execute, report each cell and, at the end, the error (or none) and the costs."""
+def _papermill(source: Path, draft: Path, log: Path, cost: Path, parameters: dict[str, Any]) -> None:
+    """In the child process: execute, then write what it cost. A cell's error stays in the notebook, for the gate."""
     os.environ.update(OMP_NUM_THREADS="1", PYTHONHASHSEED="0", REPROLIB_ROOT=str(root()))
-    log = os.open(target.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(log, sys.stderr.fileno())  # kernels chat on stderr: kept for the curious, not shown
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())  # kernels chat on stderr
     import papermill
-    from papermill.engines import NBClientEngine, papermill_engines
 
-    class Reporting(NBClientEngine):  # type: ignore[misc]
-        @classmethod
-        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> Any:
-            start = nb_man.cell_start
-
-            def cell_start(cell: Any, cell_index: int, **more: Any) -> Any:
-                sender.send({"cell": cell_index, "cells": len(nb_man.nb.cells)})
-                return start(cell, cell_index, **more)
-
-            nb_man.cell_start = cell_start
-            return super().execute_managed_notebook(nb_man, kernel_name, **options)
-
-    papermill_engines.register("reporting", Reporting)
-    error = ""
-    try:
-        papermill.execute_notebook(
-            source, target, parameters, engine_name="reporting", kernel_name="python3", progress_bar=False, cwd=root()
-        )
-    except papermill.exceptions.PapermillExecutionError as failure:
-        error = f"cell {failure.cell_index} raised {failure.ename}: {failure.evalue}"
-    except Exception as failure:  # anything else must reach the parent as a message too
-        error = f"{type(failure).__name__}: {failure}"
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    sender.send({"error": error, "cpu": usage.ru_utime + usage.ru_stime, "memory_mb": usage.ru_maxrss // 1024})
-
-
-class _Progress:
-    """A bar over all cells in a terminal, a line a chapter elsewhere."""
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self._interactive = sys.stderr.isatty()
-        self._cells = {job.chapter: sum(1 for _ in notebooks.read(job.source).cells) for job in jobs}
-        self._at = dict.fromkeys(self._cells, 0)
-        self._bar: Any = None
-
-    def __enter__(self) -> _Progress:
-        if self._interactive and self._cells:
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=sum(self._cells.values()), unit="cell", leave=False)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def cell(self, chapter: str, at: int, _cells: int) -> None:
-        if self._bar is not None and at > self._at[chapter]:
-            self._bar.update(at - self._at[chapter])
-            self._at[chapter] = at
-            self._bar.set_description(chapter)
-
-    def done(self, chapter: str, how: str) -> None:
-        self.cell(chapter, self._cells[chapter], 0)
-        line = f"{chapter}: {how}"
-        if self._bar is not None:
-            self._bar.write(line)
-        else:
-            print(line, flush=True)
+    with contextlib.suppress(papermill.exceptions.PapermillExecutionError):
+        papermill.execute_notebook(source, draft, parameters, kernel_name="python3", progress_bar=False, cwd=root())
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = {"cpu_seconds": round(used.ru_utime + used.ru_stime, 1), "memory_mb": used.ru_maxrss // 1024}
+    write_text(cost, json.dumps(spent))
 
 
 def _common_digest() -> bytes:
