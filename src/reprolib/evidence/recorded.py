@@ -123,7 +123,7 @@ def _folder() -> Path:
 
 
 def _keys(table: pd.DataFrame, schema: Schema) -> Iterable[str]:
-    return table[list(schema.key)].astype(str).agg("|".join, axis=1)
+    return list(table[list(schema.key)].astype(str).agg("|".join, axis=1))
 
 
 def _digest(values: Iterable[str]) -> str:

@@ -65,13 +65,18 @@ class Sampling(NamedTuple):
 
 
 def load_model(folder: Path, *, dtype: str, device: str) -> Any:
-    """A causal language model from a folder of safetensors, ready for inference; raises JudgeError if it has none."""
+    """A causal language model from a folder of safetensors, ready for inference.
+
+    Raises JudgeError if the folder holds none, or there is no such device.
+    """
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise JudgeError(f"device is {device!r}, but torch sees no CUDA device here", hint="give device='cpu'")
     try:
         model = _CAUSAL.from_pretrained(
             folder, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, local_files_only=True
         )
         return model.to(device).eval()
-    except (ValueError, KeyError, RuntimeError) as error:
+    except (ValueError, KeyError, OSError, RuntimeError) as error:
         raise JudgeError(f"{folder} cannot be loaded: {error}", hint="a decoder-only model is needed") from error
 
 
@@ -119,7 +124,7 @@ class TorchEngine:
     Attributes:
         plain: why prefixes are not shared, or "" if they are.
         pack_tokens: the most tokens in one forward; halved when memory runs out.
-        planned, computed: tokens promised by plans, and counted inside the model, since this engine was made.
+        computed: tokens that the model has seen, counted at its first layer; every plan is held to it.
     """
 
     def __init__(self, model: Any, *, vocabulary: int, pack_tokens: int | None = None) -> None:
@@ -128,7 +133,7 @@ class TorchEngine:
         self.pack_tokens = pack_tokens or PACK.get(self.device.type, PACK["cpu"])
         self.plain = why_not_shared(model)
         self.shape = _shape(model)
-        self.planned = self.computed = 0
+        self.computed = 0
         # What a model ships in its generation_config stays visible here, and out of our sampling.
         self.shipped_generation: dict[str, Any] = model.generation_config.to_diff_dict()
         end = model.generation_config.eos_token_id
@@ -156,10 +161,9 @@ class TorchEngine:
             run = self._read_padded if self.plain else self._read_shared
             done: set[int] = set()
             try:
-                with torch.inference_mode():
-                    for at, rows in run([queries[i] for i in left], ids):
-                        done.add(at)
-                        yield left[at], rows
+                for at, rows in run([queries[i] for i in left], ids):
+                    done.add(at)
+                    yield left[at], rows
             except RuntimeError as error:
                 self._halve(error)
             left = [index for at, index in enumerate(left) if at not in done]
@@ -176,8 +180,7 @@ class TorchEngine:
             batch = self._next_batch([prompts[i] for i in left], sampling)
             chosen = [left[i] for i in batch]
             try:
-                with torch.inference_mode():
-                    texts = self._generate([prompts[i] for i in chosen], sampling, [seeds[i] for i in chosen])
+                texts = self._generate([prompts[i] for i in chosen], sampling, [seeds[i] for i in chosen])
             except RuntimeError as error:
                 self._halve(error)
                 continue
@@ -241,6 +244,7 @@ class TorchEngine:
             if hasattr(module, "original_inv_freq"):
                 module.inv_freq, module.max_seq_len_cached = module.original_inv_freq, module.original_max_seq_len
 
+    @torch.inference_mode()
     def _forward(self, ids: Tensor, cells: list[tuple[int, int]], wanted: Tensor, **inputs: Any) -> list[Row]:
         """Rows at `cells`, (batch row, position); the head is not run if there are none to read."""
         self._rows = torch.tensor([c[0] for c in cells]), torch.tensor([c[1] for c in cells])
@@ -263,12 +267,14 @@ class TorchEngine:
         """Indices of the longest prompts that go together. A repetition penalty would also punish padding, so with one
         only prompts of equal length share a batch."""
         longest = max(len(prompt) for prompt in prompts)
-        rows = min(_MOST_ROWS, max(1, self.pack_tokens // (longest + sampling.max_new_tokens)))
+        # A step of generation computes one token a row, so that many more rows fit than in a forward of whole prompts.
+        rows = min(_MOST_ROWS, max(1, 16 * self.pack_tokens // (longest + sampling.max_new_tokens)))
         order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
         if sampling.repetition_penalty != 1:
             order = [index for index in order if len(prompts[index]) == longest]
         return order[:rows]
 
+    @torch.inference_mode()
     def _generate(
         self, prompts: list[tuple[int, ...]], sampling: Sampling, seeds: list[Sequence[int]]
     ) -> list[tuple[int, ...]]:
@@ -306,7 +312,6 @@ class TorchEngine:
         self.computed += inputs[0].numel()
 
     def _agree(self, planned: int, computed: int) -> None:
-        self.planned += planned
         if planned != computed:
             raise JudgeError(
                 f"planned {planned} tokens but the model saw {computed}", hint="report this as a bug of the executor"
