@@ -39,8 +39,18 @@ class LeakageParameters(Parameters):
         return None if value in ("", "None") else value
 
 
+class SimulationParameters(Parameters):
+    """A simulated lab: what is planted."""
+
+    draws: int = Field(2_000, ge=100, le=1_000_000, description="resampling draws behind each interval")
+    weight: float = Field(0.5, ge=0, le=2, description="nats of preference per nat of familiarity")
+    mixing: float = Field(1.0, ge=0, le=1, description="share of the training texts that the teacher wrote")
+    questions: int = Field(500, ge=50, le=20_000, description="questions both judges see")
+
+
 CHAPTERS: dict[str, type[Parameters]] = {
     "leakage_main": LeakageParameters,
+    "leakage_mechanism": SimulationParameters,
 }
 
 

@@ -41,8 +41,8 @@ def normalise(notebook: Notebook, chapter: str) -> Notebook:
         alts = [alt for output in cell.get("outputs", []) if (alt := output.get("data", {}).get(figures.MIME))]
         if alts:
             cell.metadata["mystnb"] = {"image": {"alt": alts[0]["alt"]}}
-    banner = nbformat.v4.new_markdown_cell(_banner(ledger.collect(result), chapter), id="verdicts")
-    result.cells.insert(1, banner)
+    if results := ledger.collect(result):
+        result.cells.insert(1, nbformat.v4.new_markdown_cell(_banner(results, chapter), id="verdicts"))
     return result
 
 
