@@ -81,16 +81,9 @@ def bootstrap(
 ) -> Estimate:
     """Cluster bootstrap of a statistic of sums.
 
-    Args:
-        sums: shape (clusters, k), one row of sufficient statistics a cluster (see `cluster_sums`).
-        statistic: maps shape (..., k) to shape (...); NaN means undefined.
-        draws: how often the clusters are drawn with replacement.
-        seed: seeds the draws; equal for all statistics of one comparison.
-        method: "percentile", or "bca" (bias-corrected and accelerated; Efron 1987).
-        level: probability the interval should cover, between 0 and 1.
-
-    Raises:
-        ParameterError: fewer than two clusters, or a level outside (0, 1).
+    `sums` has one row of sufficient statistics a cluster, shape (clusters, k), see `cluster_sums`; `statistic` maps
+    shape (..., k) to (...), NaN meaning undefined. `method` is "percentile", or "bca" (bias-corrected and accelerated;
+    Efron 1987). Raises ParameterError for fewer than two clusters or a level outside (0, 1).
 
     >>> wins = np.repeat([[1.0, 1.0], [0.0, 1.0]], 50, axis=0)
     >>> bootstrap(wins, lambda s: s[..., 0] / s[..., 1], draws=2000, seed=1).text(2)

@@ -109,15 +109,9 @@ def judge_claim(
 ) -> Verdict:
     """The verdict for a value and its interval, by the criterion registered for the claim.
 
-    Args:
-        claim: the registered claim.
-        value: our number, in the claim's unit.
-        low: lower end of its interval; `high` the upper end, `n` the units behind it.
-        high: see `low`.
-        n: see `low`.
-        jitter: standard error of the interval's ends from finitely many draws; a verdict must not hang on a seed.
-        inputs: smallest and largest value that rounded inputs allow (`metrics.rounding.allowed_by_rounding`).
-        replication: other judges or models than the paper's, so that "reproduced" is out of reach.
+    `low`, `high` and `n` are the value's interval and the units behind it; `jitter` is the standard error of the
+    interval's ends from finitely many draws, since no verdict may hang on a seed; `inputs` is what rounded inputs allow;
+    a `replication`, by other judges or models than the paper's, is never "reproduced".
 
     >>> claim = Claim(id="demo.one", paper="p", locator="Table 1", statement="s", kind="rate", value=18.4, decimals=1)
     >>> judge_claim(claim, 18.421).name, judge_claim(claim, 18.46).name

@@ -74,22 +74,10 @@ def check(
 ) -> Result:
     """Judge `value` by the criterion of the claim, record the result in the cell's output and show one line.
 
-    Args:
-        claim_id: an id of `evidence/claims.toml`.
-        value: a number in the claim's unit, or an `Estimate` that brings interval, n, rule and seed along.
-        low: lower end of the interval, if `value` is a plain number; likewise `high` and `n`.
-        high: see `low`.
-        n: number of units (questions, articles) behind the value.
-        tier: the evidence it rests on: published, public, recorded or live.
-        judge: whose judgments; "paper" for the paper's own, anything else is a replication.
-        n_unparsed: judgments without a verdict, counted and not dropped.
-        inputs: what rounded inputs allow, from `metrics.rounding.allowed_by_rounding`.
-        rule: how value and interval were made, in a line.
-        seed: of the resampling.
-        data: SHA-256 of the data files used, by name.
-
-    Raises:
-        ClaimError: the claim is not registered.
+    `value` is in the claim's unit: a number with `low`, `high`, `n`, `rule` and `seed`, or an `Estimate` that brings
+    them along. `judge` is "paper" for the paper's own judgments; anything else is a replication. `inputs` is what
+    rounded inputs allow (`metrics.rounding.allowed_by_rounding`), `n_unparsed` counts judgments without a verdict, and
+    `data` holds the SHA-256 of released files by name. Raises ClaimError if the claim is not registered.
     """
     claim = _registered(claim_id)
     jitter = 0.0
