@@ -1,4 +1,7 @@
-"""Tokens computed and time of the judge, beside the usual ways to do the same work: see README.md."""
+"""Tokens computed and time of the judge, beside the usual ways to do the same work: see README.md.
+
+Times are CPU-seconds of one thread: they depend little on what else the machine does.
+"""
 
 from __future__ import annotations
 
@@ -49,21 +52,22 @@ class _DataOnly(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
 
 
-def prompts(articles: int) -> list[list[dict[str, str]]]:
-    """Articles x 16 summaries x 2 ranges as chat prompts, the range before the article as in the paper's form."""
+def prompts(count: int) -> list[list[dict[str, str]]]:
+    """The first `count` chat prompts of 100 articles x 16 summaries x 2 ranges, the range before the article."""
     mirror = os.environ.get("REPROLIB_MIRROR") or sys.exit("set REPROLIB_MIRROR to a folder that holds " + DATA)
     with Path(mirror, DATA).open("rb") as file:
-        data = list(_DataOnly(file).load().values())[:articles]
-    return [
+        data = list(_DataOnly(file).load().values())[: -(-count // 32)]
+    every = [
         [{"role": "user", "content": BEFORE.format(low=low, high=high, article=item["src"], summary=text["sys_summ"])}]
         for item in data
         for text in item["sys_summs"].values()
         for low, high in RANGES
     ]
+    return every[:count]
 
 
-def ids_of(judge: Any, articles: int) -> list[tuple[int, ...]]:
-    return [judge.tokens.render(prompt, item=str(i)).ids for i, prompt in enumerate(prompts(articles))]
+def ids_of(judge: Any, count: int) -> list[tuple[int, ...]]:
+    return [judge.tokens.render(prompt, item=str(i)).ids for i, prompt in enumerate(prompts(count))]
 
 
 def label_ids(judge: Any) -> list[int]:
@@ -78,9 +82,9 @@ def peak(dtype: Any) -> float:
     a, b = torch.randn(2, 2048, 2048).to(dtype)
     times = []
     for _ in range(10):
-        start = time.perf_counter()
+        start = time.process_time()
         a @ b
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return 2 * 2048**3 / min(times)
 
 
@@ -92,25 +96,25 @@ def linear_seconds(model: Any) -> Callable[[], float]:
     head = model.get_output_embeddings()
     for module in model.modules():
         if isinstance(module, torch.nn.Linear) and module is not head:
-            module.register_forward_pre_hook(lambda *_: started.__setitem__(0, time.perf_counter()))
-            module.register_forward_hook(lambda *_: spent.__setitem__(0, spent[0] + time.perf_counter() - started[0]))
+            module.register_forward_pre_hook(lambda *_: started.__setitem__(0, time.process_time()))
+            module.register_forward_hook(lambda *_: spent.__setitem__(0, spent[0] + time.process_time() - started[0]))
     return lambda: spent[0]
 
 
-def shared(judge: Any, articles: int) -> dict[str, Any]:
+def shared(judge: Any, count: int) -> dict[str, Any]:
     import torch
 
     engine, dtype = judge.engine, getattr(torch, judge.weights.dtype)
-    cost = judge.cost(prompts(articles), LABELS)
-    judge.label_logprobs(prompts(1)[:2], LABELS)
+    cost = judge.cost(prompts(count), LABELS)
+    judge.label_logprobs(prompts(2), LABELS)
     before = peak(dtype)
-    start = time.perf_counter()
-    frame = judge.label_logprobs(prompts(articles), LABELS)
-    seconds = time.perf_counter() - start
+    start = time.process_time()
+    frame = judge.label_logprobs(prompts(count), LABELS)
+    seconds = time.process_time() - start
     rows = frame[[f"logp_{label}" for label in LABELS]].to_numpy().tolist()
     top = max(before, peak(dtype))
     inside, tokens = linear_seconds(engine.model), engine.computed
-    few = judge.label_logprobs(prompts(1), LABELS).attrs["run"]["tokens_computed"]
+    few = judge.label_logprobs(prompts(32), LABELS).attrs["run"]["tokens_computed"]
     rate = 2 * engine.shape.linear / top
     return {
         "rows": rows,
@@ -121,11 +125,11 @@ def shared(judge: Any, articles: int) -> dict[str, Any]:
     }
 
 
-def one_by_one(judge: Any, articles: int) -> dict[str, Any]:
+def one_by_one(judge: Any, count: int) -> dict[str, Any]:
     import torch
 
-    model, ids = _plain(judge), ids_of(judge, articles)
-    start, rows = time.perf_counter(), []
+    model, ids = _plain(judge), ids_of(judge, count)
+    start, rows = time.process_time(), []
     for sequence in ids:
         out = model.generate(
             torch.tensor([sequence]),
@@ -140,14 +144,14 @@ def one_by_one(judge: Any, articles: int) -> dict[str, Any]:
     return _result(start, torch.cat(rows), sum(map(len, ids)))
 
 
-def padded(judge: Any, articles: int, *, size: int = 8) -> dict[str, Any]:
+def padded(judge: Any, count: int, *, size: int = 8) -> dict[str, Any]:
     """Sorted by length, right-padded; hidden states everywhere, the head on the last row of each prompt only."""
     import torch
 
-    model, ids = _plain(judge), ids_of(judge, articles)
+    model, ids = _plain(judge), ids_of(judge, count)
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
     rows: list[Any] = [None] * len(ids)
-    start, tokens = time.perf_counter(), 0
+    start, tokens = time.process_time(), 0
     for at in range(0, len(order), size):
         batch = order[at : at + size]
         lengths = torch.tensor([len(ids[i]) for i in batch])
@@ -163,14 +167,14 @@ def padded(judge: Any, articles: int, *, size: int = 8) -> dict[str, Any]:
     return _result(start, torch.stack(rows), tokens)
 
 
-def lm_eval(judge: Any, articles: int) -> dict[str, Any]:
+def lm_eval(judge: Any, count: int) -> dict[str, Any]:
     import torch
     from lm_eval.models.huggingface import HFLM
 
-    model, ids, labels = _plain(judge), ids_of(judge, articles), label_ids(judge)
+    model, ids, labels = _plain(judge), ids_of(judge, count), label_ids(judge)
     lm = HFLM(pretrained=model, tokenizer=judge.tokens.tokenizer, batch_size=8, max_length=4096)
     requests = [(("", ""), list(sequence), [label]) for sequence in ids for label in labels]
-    start = time.perf_counter()
+    start = time.process_time()
     out = lm._loglikelihood_tokens(requests, disable_tqdm=True)
     rows = torch.tensor([value for value, _ in out]).reshape(len(ids), len(labels))
     return _result(start, rows, sum(map(len, ids)))
@@ -184,9 +188,9 @@ llm = LLM(model=job["folder"], dtype=job["dtype"], enable_prefix_caching=True, m
           disable_log_stats=True)
 ask = SamplingParams(max_tokens=1, temperature=0.0, logprob_token_ids=job["labels"])
 llm.generate([{"prompt_token_ids": job["ids"][0][:64]}], ask, use_tqdm=False)
-start = time.perf_counter()
+start = time.process_time()
 out = llm.generate([{"prompt_token_ids": i} for i in job["ids"]], ask, use_tqdm=False)
-seconds = time.perf_counter() - start
+seconds = time.process_time() - start
 rows = [[o.outputs[0].logprobs[0][t].logprob for t in job["labels"]] for o in out]
 hits = sum(o.num_cached_tokens or 0 for o in out)
 json.dump({"rows": rows, "seconds": seconds, "tokens": sum(map(len, job["ids"])) - hits,
@@ -195,17 +199,18 @@ json.dump({"rows": rows, "seconds": seconds, "tokens": sum(map(len, job["ids"]))
 """
 
 
-def vllm(judge: Any, articles: int) -> dict[str, Any]:
+def vllm(judge: Any, count: int) -> dict[str, Any]:
     """In an environment of its own, named by VLLM_PYTHON; prefix caching on, prompts in the order of the tree."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
         job, answer = Path(folder, "job.json"), Path(folder, "answer.json")
-        ids = ids_of(judge, articles)
+        ids = ids_of(judge, count)
         order = sorted(range(len(ids)), key=lambda i: ids[i])
         about = {"folder": str(judge.weights.folder), "dtype": judge.weights.dtype, "labels": label_ids(judge)}
         job.write_text(json.dumps(about | {"ids": [ids[i] for i in order]}))
-        settings = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "2"}
+        settings = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "2", "OMP_NUM_THREADS": "1"}
+        settings |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         run = subprocess.run(
             [os.environ["VLLM_PYTHON"], "-c", VLLM, job, answer], env=settings, capture_output=True, text=True
         )
@@ -230,16 +235,19 @@ def _logp(logits: Any, judge: Any) -> Any:
 
 
 def _result(start: float, rows: Any, tokens: int) -> dict[str, Any]:
-    return {"rows": rows.tolist(), "seconds": time.perf_counter() - start, "tokens": tokens}
+    return {"rows": rows.tolist(), "seconds": time.process_time() - start, "tokens": tokens}
 
 
-def run_one(method: str, articles: int, dtype: str) -> None:
+def run_one(method: str, count: int, dtype: str) -> None:
+    import torch
+
     from reprolib.inference import load_judge
 
+    torch.set_num_threads(1)
     judge = load_judge(MODEL, dtype=dtype)
-    result = METHODS[method](judge, articles)
+    result = METHODS[method](judge, count)
     result.setdefault("memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    result["held"] = sum(len(ids) for ids in ids_of(judge, articles))
+    result["held"] = sum(len(ids) for ids in ids_of(judge, count))
     print(json.dumps(result))
 
 
@@ -248,12 +256,12 @@ def run_all(args: argparse.Namespace) -> None:
 
     print(f"{MODEL} in {args.dtype}; {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(
-        f"{'method':<12}{'prompts':>8}{'held':>10}{'computed':>10}{'s':>8}{'prompts/s':>10}{'GB':>6}  |d logp|  flips"
+        f"{'method':<12}{'prompts':>8}{'held':>10}{'computed':>10}{'CPU s':>8}{'per s':>10}{'GB':>6}  |d logp|  flips"
     )
     base: Any = None
     for method in args.methods:
-        articles = args.articles if method == "shared" else args.few
-        command = [sys.executable, __file__, "--one", method, "--articles", str(articles), "--dtype", args.dtype]
+        count = args.prompts if method in ("shared", "vllm") else min(args.few, args.prompts)
+        command = [sys.executable, __file__, "--one", method, "--prompts", str(count), "--dtype", args.dtype]
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
             print(f"{method:<12} not measured: {run.stderr.strip().splitlines()[-1][:150]}", flush=True)
@@ -274,10 +282,10 @@ def run_all(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--articles", type=int, default=20, help="articles for the judge (x 16 summaries x 2 ranges)")
-    parser.add_argument("--few", type=int, default=1, help="articles for the slower methods")
+    parser.add_argument("--prompts", type=int, default=640, help="prompts for the judge and vLLM; 32 share an article")
+    parser.add_argument("--few", type=int, default=32, help="prompts for the methods that share nothing")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--one", choices=list(METHODS), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    run_one(given.one, given.articles, given.dtype) if given.one else run_all(given)
+    run_one(given.one, given.prompts, given.dtype) if given.one else run_all(given)

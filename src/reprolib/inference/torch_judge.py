@@ -387,23 +387,27 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: 
 
     These are the operators behind scaled_dot_product_attention, which keeps the log-sum-exp to itself.
     """
+    shape, groups = query.shape, query.shape[1] // key.shape[1]
+    if not causal:  # heads that share a key head become further queries of it: larger products, nothing repeated
+        query = query.reshape(1, key.shape[1], groups * shape[2], shape[3])
+    elif query.device.type != "cpu":  # the CPU's operator groups heads itself
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     if query.device.type == "cpu":
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, 0.0, causal, scale=scale
         )
-        return out, lse
-    groups = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    if query.device.type == "cuda" and query.dtype != torch.float64:
+    elif query.device.type == "cuda" and query.dtype != torch.float64:
         out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
             query, key, value, None, True, 0.0, causal, scale=scale
         )
-        return out, lse[:, :, : query.shape[2]]  # the kernel rounds the length up
-    scores = query @ key.transpose(2, 3) * scale
-    if causal:
-        scores = scores.masked_fill(torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1), -torch.inf)
-    lse = scores.logsumexp(-1)
-    return (scores - lse[..., None]).exp() @ value, lse
+        lse = lse[:, :, : query.shape[2]]  # the kernel rounds the length up
+    else:
+        scores = query @ key.transpose(2, 3) * scale
+        if causal:
+            scores = scores.masked_fill(torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1), -torch.inf)
+        lse = scores.logsumexp(-1)
+        out = (scores - lse[..., None]).exp() @ value
+    return out.reshape(shape), lse.reshape(shape[:3])
 
 
 def _attention(
