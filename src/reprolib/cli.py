@@ -105,6 +105,64 @@ def exercises(
             raise ChapterError(f"{target.name} is not what its chapter gives", hint="run: reprolib exercises")
 
 
+@app.command()
+def judge(
+    prompts: Annotated[Path, typer.Argument(help="JSON Lines or Parquet with columns id and prompt")],
+    out: Annotated[Path, typer.Argument(help="Parquet to write; its .store folder beside it makes a run resumable")],
+    judge: Annotated[str, typer.Option(help="a registry name, a path, or owner/model@commit")] = "smollm2-135m",
+    labels: Annotated[str, typer.Option(help="comma-separated answers to score")] = "",
+    max_new_tokens: Annotated[int, typer.Option(help="write text instead of scoring labels")] = 0,
+    temperature: Annotated[float, typer.Option(help="of written text; 0 is greedy")] = 0.0,
+    seed: Annotated[int, typer.Option(help="of written text")] = 0,
+    shard: Annotated[str, typer.Option(metavar="I/N", help="only this part of the rows")] = "1/1",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    truncate: Annotated[bool, typer.Option(help="cut prompts longer than the context, and say so")] = False,
+    plan: Annotated[bool, typer.Option(help="print what it will cost, and stop")] = False,
+) -> None:
+    """Score labels, or write text, for every prompt of a table: with progress, resumable, in shards."""
+    from reprolib.inference.judge import load_judge, read_prompts, take_shard
+    from reprolib.inference.store import Store
+
+    rows = take_shard(read_prompts(prompts), shard)
+    asked, items = rows["prompt"].tolist(), rows["id"].tolist()
+    if bool(labels) == bool(max_new_tokens):
+        raise ParameterError("nothing to do, or two things", hint="give either --labels or --max-new-tokens")
+    model = load_judge(judge, device=device)
+    if plan:
+        print(model.cost(asked, labels.split(","), items=items))
+        return
+    common = {"items": items, "store": Store(out.with_suffix(".store")), "truncate": truncate, "progress": True}
+    if labels:
+        result = model.label_logprobs(asked, labels.split(","), **common)
+    else:
+        chosen = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
+        result = model.generate(asked, **chosen, **common)
+    result.to_parquet(out, index=False)
+    print(f"{out}: {len(result)} rows, {result.attrs['run']['rows_computed']} computed now")
+
+
+@app.command()
+def weights(names: Names = None) -> None:
+    """Bring judges' weights into the local cache: by default the one that the report checks itself with."""
+    from reprolib.inference.weights import resolve
+
+    for name in names or ["smollm2-135m"]:
+        print(f"{name}: {resolve(name).folder}")
+
+
+@app.command()
+def record(study: Annotated[str, typer.Argument(help="a study with a record, such as evidence_check")],
+           judge: Annotated[str, typer.Argument(help="a registry name")]) -> None:  # fmt: skip
+    """Make a study's record again and write it to evidence/recorded."""
+    from reprolib.inference.judge import load_judge
+    from reprolib.studies import evidence_check
+
+    if study != evidence_check.STUDY:
+        raise ParameterError(f"no study {study!r} makes records", hint=f"allowed: {evidence_check.STUDY}")
+    made = evidence_check.make_record(load_judge(judge), command=f"reprolib record {study} {judge}")
+    print(f"{study}/{judge}: {made.manifest.rows} rows, {made.manifest.seconds} s")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Parse, do, and turn any user-caused error into one line and exit status 1."""
     try:

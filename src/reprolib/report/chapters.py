@@ -48,9 +48,17 @@ class SimulationParameters(Parameters):
     questions: int = Field(500, ge=50, le=20_000, description="questions both judges see")
 
 
+class EvidenceCheckParameters(Parameters):
+    """The check of recorded judgments."""
+
+    rows: int = Field(8, ge=1, le=128, description="how many rows to judge again")
+    judge: str = Field("smollm2-135m", description="a judge of the registry that has a record here")
+
+
 CHAPTERS: dict[str, type[Parameters]] = {
     "leakage_main": LeakageParameters,
     "leakage_mechanism": SimulationParameters,
+    "evidence_check": EvidenceCheckParameters,
 }
 
 

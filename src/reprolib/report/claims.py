@@ -110,8 +110,8 @@ def judge_claim(
     """The verdict for a value and its interval, by the criterion registered for the claim.
 
     `low`, `high` and `n` are the value's interval and the units behind it; `jitter` is the standard error of the
-    interval's ends from finitely many draws, since no verdict may hang on a seed; `inputs` is what rounded inputs allow;
-    a `replication`, by other judges or models than the paper's, is never "reproduced".
+    interval's ends from finitely many draws, since no verdict may hang on a seed; `inputs` is what rounded inputs
+    allow; a `replication`, by other judges or models than the paper's, is never "reproduced".
 
     >>> claim = Claim(id="demo.one", paper="p", locator="Table 1", statement="s", kind="rate", value=18.4, decimals=1)
     >>> judge_claim(claim, 18.421).name, judge_claim(claim, 18.46).name

@@ -38,14 +38,8 @@ def show_sliders(
 ) -> None:
     """Display sliders and the live value of a formula.
 
-    Args:
-        name: unique on the page; the HTML id.
-        sliders: the inputs.
-        formula: a JavaScript expression over the sliders' names; NaN is shown as "undefined".
-        result: label of the value.
-        start: the value at the start, computed in Python: shown until a slider moves, and when scripts are off.
-        examples: worked inputs and values, a table for readers without scripts.
-        decimals: of the shown value.
+    `formula` is a JavaScript expression over the sliders' names (NaN shows as "undefined"); `result` labels its value.
+    `start` is the value at the start, computed in Python; `examples` is a table for readers without scripts.
     """
     rows = "".join(_row(name, s) for s in sliders)
     arguments = ", ".join(s.name for s in sliders)

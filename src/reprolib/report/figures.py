@@ -83,14 +83,8 @@ def forest(
 ) -> Figure:
     """A forest plot: a row per label, a point with its interval (columns value, low, high), a line at `null`.
 
-    Args:
-        data: one row a point; points with the same `label` share a row and are set apart by `by`.
-        label: column that names the rows, in order of first appearance.
-        by: column whose values get a colour and a shape each.
-        marker: column with a second number a point, such as the paper's, drawn as an open diamond.
-        marker_label: its name in the legend.
-        xlabel: what is measured, with its unit.
-        null: where the reference line stands.
+    Points with the same `label` share a named row, in order of first appearance; `by` gives them a colour and a shape
+    each. `marker` is a column with a second number a point, such as the paper's, drawn as an open diamond.
     """
 
     groups = list(dict.fromkeys(data[by])) if by else [None]

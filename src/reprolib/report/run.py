@@ -158,7 +158,9 @@ def _execute(job: Job, time_limit: float) -> float:
     notebooks.gate(executed, job.chapter)
     if job.profile == "default" and spent["cpu_seconds"] > CPU_LIMIT:
         message = f"{job.chapter} cost {spent['cpu_seconds']} CPU-seconds; a default chapter may cost {CPU_LIMIT:.0f}"
-        raise ChapterError(message, hint="fewer draws by default, or a committed result")
+        if os.environ.get("CI"):  # a reader's slow or busy machine is no reason to show nothing
+            raise ChapterError(message, hint="fewer draws by default, or a committed result")
+        print(f"note: {message}")
     results = [r.model_dump() for r in ledger.collect(executed)]
     parameters = job.parameters.model_dump(mode="json")
     document = {"chapter": job.chapter, "digest": job.digest, "parameters": parameters, "results": results}
