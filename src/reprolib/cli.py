@@ -131,11 +131,11 @@ def judge(
     if plan:
         print(model.cost(asked, labels.split(","), items=items))
         return
-    common = {"items": items, "store": Store(out.with_suffix(".store")), "truncate": truncate, "progress": True}
+    common: dict[str, Any] = {"items": items, "store": Store(out.with_suffix(".store")), "truncate": truncate, "progress": True}
     if labels:
         result = model.label_logprobs(asked, labels.split(","), **common)
     else:
-        chosen = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
+        chosen: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
         result = model.generate(asked, **chosen, **common)
     result.to_parquet(out, index=False)
     print(f"{out}: {len(result)} rows, {result.attrs['run']['rows_computed']} computed now")
