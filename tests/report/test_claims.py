@@ -1,4 +1,5 @@
 import math
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 
 from reprolib.errors import ClaimError
 from reprolib.report.claims import VERDICTS, Claim, judge_claim, load_claims
+from reprolib.report.site import PAPERS
 
 BASE = {"id": "demo.claim", "paper": "demo", "locator": "Table 1", "statement": "s"}
 RATE = Claim(**BASE, kind="rate", value=18.4, decimals=1, slack=0.1, width=5)
@@ -106,3 +108,102 @@ def test_incomplete_claims_say_which_field(project, entry, message):
     register(project, f'\n[[claim]]\nid = "demo.x"\npaper = "p"\nlocator = "l"\nstatement = "s."\n{entry}\n')
     with pytest.raises(ClaimError, match=message):
         load_claims()
+
+
+def test_every_paper_has_a_denominator():
+    papers = Counter(c.paper for c in load_claims().values())
+    assert set(papers) == set(PAPERS)
+    assert min(papers.values()) >= 15, papers
+
+
+def test_a_claim_that_only_our_judges_can_replicate_can_go_every_way():
+    """Build an interval on either side of the criterion, and one across it: each must get its verdict."""
+    recorded = [c for c in load_claims().values() if c.tier == "recorded" and not c.unclear]
+    assert {c.kind for c in recorded} >= {"sign", "order", "size"}
+    for claim in recorded:
+        directed = claim.kind in ("sign", "order")
+        assert directed or claim.width, f"{claim.id} needs a width"
+        centre = claim.null if directed else claim.value
+        half = 0.1 if directed else claim.width * 0.49
+        step = (1 if claim.direction == "above" else -1) * (2 * half + 10**-claim.decimals)
+        found = [
+            judge_claim(claim, x, low=x - half, high=x + half, n=100, replication=True).name
+            for x in (centre + step, centre, centre - step)
+        ]
+        expected = ["consistent", "inconclusive", "differs"] if directed else ["differs", "consistent", "differs"]
+        assert found == expected, claim.id
+        if not directed:
+            wide = judge_claim(claim, centre, low=centre - 2 * half, high=centre + 2 * half, n=100, replication=True)
+            assert wide.name == "inconclusive", claim.id
+
+
+def test_an_informative_interval_around_a_printed_size_excludes_no_effect():
+    def registered_here(claim):
+        return claim.paper != "preference_leakage" or claim.id.startswith(("leakage.table6.", "leakage.table7."))
+
+    sizes = [c for c in load_claims().values() if c.kind == "size" and c.tier == "recorded" and registered_here(c)]
+    assert len(sizes) >= 40
+    assert [c.id for c in sizes if c.value and c.width / 2 >= abs(c.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("claim_id", "value", "decimals"),
+    [
+        ("cd.headline.v1", 11.3, 1),
+        ("cd.headline.v2", 11.7, 1),
+        ("cd.main.qwen14.greedy.spearman", 0.384, 3),
+        ("cd.main.qwen14.assistant3.spearman", 0.433, 3),
+        ("cd.ranges.greedy.lowest", 0.257, 3),
+        ("cd.data.dev_items", 160, 0),
+        ("overlap.data.cnn_dailymail.kept", 286, 0),
+        ("overlap.data.summaries", 6744, 0),
+        ("label.signature.knn5", 50.7, 1),
+        ("leakage.table6.no_style.gpt_gemini", 9.0, 1),
+        ("leakage.table7.contextual_calibration", 7.3, 1),
+    ],
+)
+def test_registered_values_are_the_printed_ones(claim_id, value, decimals):
+    claim = load_claims()[claim_id]
+    assert (claim.value, claim.decimals) == (value, decimals)
+
+
+@pytest.mark.parametrize(
+    ("numerator", "denominator", "percent"),
+    [
+        ("cd.main.llama8.assistant1.pearson", "cd.main.llama8.greedy.pearson", 4.3),
+        ("cd.main.llama8.assistant1.spearman", "cd.main.llama8.greedy.spearman", 5.4),
+        ("cd.main.llama8.assistant1.kendall", "cd.main.llama8.greedy.kendall", 5.5),
+        ("cd.main.llama8.assistant3.spearman", "cd.main.llama8.greedy.spearman", 2.7),
+        ("cd.main.qwen14.assistant3.pearson", "cd.main.qwen14.greedy.pearson", 10.7),
+        ("cd.main.qwen14.assistant3.spearman", "cd.main.qwen14.greedy.spearman", 12.8),
+        ("cd.main.qwen14.assistant3.kendall", "cd.main.qwen14.greedy.kendall", 12.6),
+        ("cd.ranges.contrastive.at_2_6", "cd.ranges.greedy.lowest", 17.5),
+        ("leakage.table6.no_style.gpt_gemini", "leakage.table6.baseline.gpt_gemini", -49),
+        ("leakage.table6.no_style.llama_gemini", "leakage.table6.baseline.llama_gemini", -22),
+        ("leakage.table6.no_format.gpt_gemini", "leakage.table6.baseline.gpt_gemini", -44),
+        ("leakage.table6.no_format.llama_gemini", "leakage.table6.baseline.llama_gemini", -23),
+        ("leakage.table6.no_wording.gpt_gemini", "leakage.table6.baseline.gpt_gemini", -36),
+        ("leakage.table6.no_wording.llama_gemini", "leakage.table6.baseline.llama_gemini", -3),
+        ("leakage.table7.prompting", "leakage.table7.baseline", 3),
+        ("leakage.table7.chain_of_thought", "leakage.table7.baseline", -12),
+        ("leakage.table7.paraphrase", "leakage.table7.baseline", 5),
+        ("leakage.table7.auto_calibration", "leakage.table7.baseline", 16),
+        ("leakage.table7.contextual_calibration", "leakage.table7.baseline", -59),
+    ],
+)
+def test_cells_give_the_relative_changes_noted_beside_them(numerator, denominator, percent):
+    claims = load_claims()
+    change = 100 * (claims[numerator].value / claims[denominator].value - 1)
+    assert round(change, 1 if isinstance(percent, float) else 0) == percent
+
+
+def test_registered_counts_add_up_as_the_protocols_say():
+    value = {claim_id: claim.value for claim_id, claim in load_claims().items()}
+    kept = value["overlap.data.cnn_dailymail.kept"] + value["overlap.data.wikisum.kept"]
+    assert value["overlap.data.kept"] == kept
+    assert value["overlap.data.summaries"] == 12 * kept  # a whole number of summaries an article
+    assert value["label.design.sets"] == 30 * value["label.design.models"]
+    assert value["label.design.blind_runs"] == 3 * value["label.design.sets"] * value["label.design.models"]
+    assert value["cd.data.dev_items"] == 16 * value["cd.data.dev_articles"]
+    best, worst = value["cd.ranges.greedy.highest"], value["cd.ranges.greedy.lowest"]
+    assert value["cd.ranges.greedy.spread"] == pytest.approx(best - worst)
