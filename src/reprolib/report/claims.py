@@ -5,6 +5,7 @@ Every criterion is registered before it is run.
 
 from __future__ import annotations
 
+import functools
 import math
 import tomllib
 from typing import Literal, NamedTuple
@@ -78,9 +79,13 @@ def load_claims() -> dict[str, Claim]:
 
     Raises ClaimError for an id registered twice or an entry that does not follow `Claim`.
     """
-    path = evidence_dir() / "claims.toml"
+    return dict(_parsed((evidence_dir() / "claims.toml").read_text()))
+
+
+@functools.cache  # a chapter looks up claims at every check; the text is the key, so that a changed file is read again
+def _parsed(text: str) -> dict[str, Claim]:
     claims: dict[str, Claim] = {}
-    for number, entry in enumerate(tomllib.loads(path.read_text()).get("claim", []), start=1):
+    for number, entry in enumerate(tomllib.loads(text).get("claim", []), start=1):
         try:
             claim = Claim(**entry)
         except ValidationError as error:

@@ -131,7 +131,7 @@ def dump(notebook: Notebook) -> str:
 
 def _banner(results: list[ledger.Result], chapter: str) -> str:
     headline = [c.id for c in load_claims().values() if c.notebook == chapter]
-    counts = Counter(r.verdict for r in results if r.claim_id in headline and r.judge == "paper")
+    counts = Counter(r.verdict for r in results if r.claim_id in headline)
     badges = " ".join(f"{ledger.badge(v)} &times; {counts[v]}" for v in VERDICTS if counts[v])
     first = next((f"#{ledger.anchor(c)}" for c in headline), "")
     link = f'<a href="../generated/ledger.html{first}">these claims in the ledger</a>'

@@ -46,9 +46,10 @@ def build() -> Path:
 
 
 def headline(results: Sequence[Result]) -> dict[str, Result]:
-    """The result that decides each claim's verdict: the paper's own judgments at the claim's tier."""
+    """The result that decides each claim's verdict: at its tier, the paper's own judgments, else the first judge's."""
     claims = load_claims()
-    return {r.claim_id: r for r in results if r.judge == "paper" and r.tier == claims[r.claim_id].tier}
+    at_tier = [r for r in results if r.tier == claims[r.claim_id].tier]
+    return {r.claim_id: r for r in sorted(at_tier[::-1], key=lambda r: r.judge == "paper")}  # the last one stays
 
 
 def load_results() -> dict[str, list[Result]]:
