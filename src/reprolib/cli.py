@@ -131,7 +131,8 @@ def judge(
     if plan:
         print(model.cost(asked, labels.split(","), items=items))
         return
-    common: dict[str, Any] = {"items": items, "store": Store(out.with_suffix(".store")), "truncate": truncate, "progress": True}
+    store = Store(out.with_suffix(".store"))
+    common: dict[str, Any] = {"items": items, "store": store, "truncate": truncate, "progress": True}
     if labels:
         result = model.label_logprobs(asked, labels.split(","), **common)
     else:

@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from reprolib.errors import EvidenceError
-from reprolib.project import evidence_dir
+from reprolib.project import evidence_dir, write_text
 from reprolib.tables import Schema, check_table
 
 
@@ -52,50 +52,22 @@ def records() -> list[tuple[str, str]]:
     return sorted((path.parent.name, path.stem) for path in _folder().glob("*/*.json"))
 
 
-def write_record(
-    table: pd.DataFrame,
-    schema: Schema,
-    *,
-    study: str,
-    judge: str,
-    origin: str,
-    weights: str,
-    dtype: str,
-    versions: dict[str, str],
-    hardware: str,
-    seconds: float,
-    date: str,
-    command: str,
-) -> Record:
+def write_record(table: pd.DataFrame, schema: Schema, *, study: str, judge: str, **made: Any) -> Record:
     """Write a table of judgments and its manifest; both appear whole or not at all.
 
-    Raises EvidenceError if the table does not follow `schema` (see `reprolib.tables`).
+    `made` says how: the manifest's origin, weights, dtype, versions, hardware, seconds, date and command. Raises
+    EvidenceError if the table does not follow `schema` (see `reprolib.tables`).
     """
     table = check_table(table, schema, origin=f"the new record {study}/{judge}")
     path = _folder() / study / f"{judge}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".parquet.part")
     table.to_parquet(fresh, index=False)
-    manifest = Manifest(
-        study=study,
-        judge=judge,
-        origin=origin,
-        weights=weights,
-        dtype=dtype,
-        rows=len(table),
-        sha256=_sha256(fresh),
-        prompts=_digest(table["prompt_digest"]),
-        items=_digest(_keys(table, schema)),
-        versions=versions,
-        hardware=hardware,
-        seconds=round(seconds, 1),
-        date=date,
-        command=command,
-    )
-    note = path.with_suffix(".json.part")
-    note.write_text(json.dumps(asdict(manifest), indent=2) + "\n")
+    keys = table[list(schema.key)].astype(str).agg("|".join, axis=1)
+    pins: dict[str, Any] = {"sha256": _sha256(fresh), "prompts": _digest(table["prompt_digest"]), "items": _digest(keys)}
+    manifest = Manifest(study=study, judge=judge, rows=len(table), **pins, **made)
     fresh.replace(path)
-    note.replace(path.with_suffix(".json"))
+    write_text(path.with_suffix(".json"), json.dumps(asdict(manifest), indent=2) + "\n")
     return Record(table, manifest)
 
 
@@ -120,10 +92,6 @@ def read_record(study: str, judge: str, schema: Schema) -> Record:
 
 def _folder() -> Path:
     return evidence_dir() / "recorded"
-
-
-def _keys(table: pd.DataFrame, schema: Schema) -> Iterable[str]:
-    return list(table[list(schema.key)].astype(str).agg("|".join, axis=1))
 
 
 def _digest(values: Iterable[str]) -> str:

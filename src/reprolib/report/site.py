@@ -48,8 +48,11 @@ def build() -> Path:
 def headline(results: Sequence[Result]) -> dict[str, Result]:
     """The result that decides each claim's verdict: at its tier, the paper's own judgments, else the first judge's."""
     claims = load_claims()
-    at_tier = [r for r in results if r.tier == claims[r.claim_id].tier]
-    return {r.claim_id: r for r in sorted(at_tier[::-1], key=lambda r: r.judge == "paper")}  # the last one stays
+    found: dict[str, Result] = {}
+    for r in sorted(results, key=lambda r: r.judge != "paper"):
+        if r.tier == claims[r.claim_id].tier:
+            found.setdefault(r.claim_id, r)
+    return found
 
 
 def load_results() -> dict[str, list[Result]]:

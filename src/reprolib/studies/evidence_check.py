@@ -12,7 +12,7 @@ import platform
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -70,36 +70,25 @@ def judged(judge: Judge) -> pd.DataFrame:
     scores = judge.label_logprobs(asked["prompt"].tolist(), LABELS, items=asked["pair_id"].tolist())
     first_wins = (scores["logp_1"] > scores["logp_2"]).to_numpy()
     verdict = np.where(first_wins == (asked["order"] == 0), "A", "B")
-    fixed = {"study": STUDY, "judge": judge.weights.name, "condition": "plain", "arm": "", "repetition": 0}
+    fixed: dict[str, Any] = {"study": STUDY, "judge": judge.weights.name, "condition": "plain"}
+    fixed |= {"arm": "", "repetition": 0}
     numbers = scores[["logp_1", "logp_2", "in_label_mass", "logsumexp", "n_tokens", "prompt_digest"]]
-    return pd.concat([asked[["pair_id", "order"]], numbers], axis=1).assign(
-        **fixed,
-        cluster_id=asked["pair_id"],
-        author_a="sound",
-        author_b="flawed",
-        verdict=np.where(scores["logp_1"] == scores["logp_2"], "tie", verdict),
-    )
+    fixed |= {"author_a": "sound", "author_b": "flawed", "cluster_id": asked["pair_id"]}
+    fixed["verdict"] = np.where(scores["logp_1"] == scores["logp_2"], "tie", verdict)
+    return pd.concat([asked[["pair_id", "order"]], numbers], axis=1).assign(**fixed)
 
 
 def make_record(judge: Judge, *, command: str) -> Record:
     """Judge all prompts and write the record of `judge`; `command` is noted in its manifest."""
     from reprolib.inference.store import versions
 
-    started = time.monotonic()
-    return write_record(
-        judged(judge),
-        PAIRWISE,
-        study=STUDY,
-        judge=judge.weights.name,
-        origin=judge.weights.origin,
-        weights=judge.weights.digest,
-        dtype=judge.weights.dtype,
-        versions=versions(),
-        hardware=f"{judge.engine.device.type}, {platform.machine()}",
-        seconds=time.monotonic() - started,
-        date=datetime.now(UTC).date().isoformat(),
-        command=command,
-    )
+    started, weights = time.monotonic(), judge.weights
+    table = judged(judge)
+    made: dict[str, Any] = {"origin": weights.origin, "weights": weights.digest, "dtype": weights.dtype}
+    made["versions"] = versions()
+    made |= {"hardware": f"{judge.engine.device.type}, {platform.machine()}", "command": command}
+    made |= {"seconds": round(time.monotonic() - started, 1), "date": datetime.now(UTC).date().isoformat()}
+    return write_record(table, PAIRWISE, study=STUDY, judge=weights.name, **made)
 
 
 def recheck(judge: Judge, *, k: int = 8, seed: int = 0) -> Recheck:
