@@ -39,6 +39,12 @@ class LeakageParameters(Parameters):
         return None if value in ("", "None") else value
 
 
+class LeakageTableParameters(LeakageParameters):
+    """A leakage chapter whose rates are not released, so that the noise of its scores is an assumption."""
+
+    noise: float = Field(1.0, ge=0.25, le=4, description="multiplies the sampling noise assumed for a score")
+
+
 class SimulationParameters(Parameters):
     """A simulated lab: what is planted."""
 
@@ -57,6 +63,9 @@ class EvidenceCheckParameters(Parameters):
 
 CHAPTERS: dict[str, type[Parameters]] = {
     "leakage_main": LeakageParameters,
+    "leakage_relatedness": LeakageTableParameters,
+    "leakage_learning_method": LeakageTableParameters,
+    "leakage_size_and_mixing": LeakageTableParameters,
     "leakage_mechanism": SimulationParameters,
     "evidence_check": EvidenceCheckParameters,
 }
