@@ -45,13 +45,21 @@ def test_averages_are_those_of_the_two_scores_and_carry_both_noises(noise):
 
 
 def cells(values, sd):
-    frame = pd.DataFrame({"row": list("abcdefg")[: len(values)], "value": values, "sd": sd, "n": 500})
+    frame = pd.DataFrame({"row": list("abcdefg")[: len(values)], "value": values, "sd": sd, "n": 500, "wobble": 0.01})
     return frame.assign(benchmark="Arena-Hard")
 
 
 def test_a_difference_adds_the_variances():
     found = tables.compare(cells([10, 4, 1], [3.0, 4.0, 9.0]), {"a": 1, "b": -1}, key="row", benchmark="Arena-Hard")
     assert (found.value, found.high - found.value, found.n) == pytest.approx((6, 1.959964 * 5, 500))
+
+
+def test_a_side_is_taken_only_beyond_what_another_seed_could_move():
+    def one(value):
+        return tables.compare(cells([value, 0], [1.0, 1.0]), {"a": 1}, key="row", benchmark="Arena-Hard")
+
+    assert one(2.5).jitter == pytest.approx(0.0196, abs=1e-4)
+    assert [tables.side(one(v)) for v in (2.5, 1.98, 0, -1.98, -2.5)] == ["above", "open", "open", "open", "below"]
 
 
 def test_how_often_an_order_returns_matches_the_normal_distribution():
@@ -84,7 +92,7 @@ def test_a_common_slope_within_groups_matches_statsmodels():
     import statsmodels.formula.api as smf
 
     rows = published.load("leakage_size").query("benchmark == 'Arena-Hard'").rename(columns={"pls": "value"})
-    rows = rows.assign(doublings=np.log2(rows.billions), sd=4.5, n=500)
+    rows = rows.assign(doublings=np.log2(rows.billions), sd=4.5, n=500, wobble=0.0)
     fit = tables.line(rows, rows.doublings, groups=rows.series)
     other = smf.ols("value ~ doublings + series", rows).fit()
     assert fit.at(0, 0, 1).value == pytest.approx(other.params["doublings"])

@@ -25,16 +25,16 @@ _Z = float(stats.norm.ppf(0.975))
 
 @cache
 def table1_noise(*, draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
-    """The sampling SD of the 12 single cells of Table 1: benchmark, student, pair, n (questions), sd (points)."""
-    cells = [c for c in table1(draws=draws, seed=seed) if c.benchmark != "Average"]
-    rows = [(c.benchmark, c.student, c.pair, c.estimate.n, (c.estimate.high - c.estimate.low) / 2 / _Z) for c in cells]
-    return pd.DataFrame(rows, columns=["benchmark", "student", "pair", "n", "sd"])
+    """Sampling noise of Table 1's 12 single cells: benchmark, student, pair, n (questions), sd, jitter (points)."""
+    cells = [(c, c.estimate) for c in table1(draws=draws, seed=seed) if c.benchmark != "Average"]
+    rows = [(c.benchmark, c.student, c.pair, e.n, (e.high - e.low) / 2 / _Z, e.jitter) for c, e in cells]
+    return pd.DataFrame(rows, columns=["benchmark", "student", "pair", "n", "sd", "jitter"])
 
 
 def with_noise(
     table: pd.DataFrame, noise: pd.DataFrame, *, known: str, student: str = "Mistral-7B", factor: float = 1.0
 ) -> pd.DataFrame:
-    """A published table of scores with the noise of each: its key columns, benchmark, value, sd, n, printed, low, high.
+    """A table of printed scores with their noise: key columns, benchmark, value, sd, n, wobble, printed, low, high.
 
     Rows that the query `known` finds are cells of Table 1 (of `student` and `PAIR`) and get that cell's own SD from
     `noise` (`table1_noise`); all others the root mean square over the benchmark's six cells, times `factor`. The value
@@ -46,12 +46,13 @@ def with_noise(
     cells = table[table.benchmark != "Average"].drop(columns=["source", "locator"]).rename(columns={"pls": "value"})
     cells["sd"] = cells.benchmark.map(own.sd).where(cells.eval(known), cells.benchmark.map(assumed))
     cells["n"] = cells.benchmark.map(own.n)
+    cells["wobble"] = (noise.jitter / noise.sd / _Z).max()  # of an SD, relative, from finitely many draws
     mean = cells.groupby(key, sort=False).agg(
         benchmark=("benchmark", lambda b: "Average"), value=("value", "mean"),
-        sd=("sd", lambda sd: np.sqrt((sd**2).sum()) / len(sd)), n=("n", "sum")
+        sd=("sd", lambda sd: np.sqrt((sd**2).sum()) / len(sd)), n=("n", "sum"), wobble=("wobble", "max"),
     )  # fmt: skip
-    cells = pd.concat([cells, mean.reset_index()])
-    cells = cells.merge(table.rename(columns={"pls": "printed"})[[*key, "benchmark", "printed"]], how="left")
+    printed = table.rename(columns={"pls": "printed"})[[*key, "benchmark", "printed"]]
+    cells = pd.concat([cells, mean.reset_index()]).merge(printed, how="left")
     return cells.assign(low=cells.value - _Z * cells.sd, high=cells.value + _Z * cells.sd)
 
 
@@ -59,6 +60,12 @@ def compare(cells: pd.DataFrame, weights: Mapping[str, float], *, key: str, benc
     """A weighted sum of the rows of one benchmark (or "Average"), such as ``{"SFT": 1, "DPO": -1}``, in points."""
     rows = cells[cells.benchmark == benchmark]
     return _weighted(rows[key].map(weights).fillna(0).to_numpy(), rows)
+
+
+def side(estimate: Estimate) -> str:
+    """Where the whole interval lies, whatever the seed: "above" zero, "below", or "open"."""
+    low, high = estimate.low - 2 * estimate.jitter, estimate.high + 2 * estimate.jitter
+    return "above" if low > 0 else "below" if high < 0 else "open"
 
 
 def order_share(rows: pd.DataFrame, levels: Sequence[Mapping[str, float]], *, key: str, draws: int, seed: int) -> float:
@@ -71,8 +78,7 @@ def order_share(rows: pd.DataFrame, levels: Sequence[Mapping[str, float]], *, ke
 class Line(NamedTuple):
     """A least-squares line through noisy scores; `scatter` is its residual SD (points), on `df` degrees of freedom.
 
-    `misfit` is the chi-square of the best line given the assumed noise: far above `df`, the points do not lie on a
-    line; far below, the assumed noise is too large.
+    `misfit` is the best line's chi-square under the assumed noise: far above `df`, no line; far below, too much noise.
     """
 
     weights: Array
@@ -99,6 +105,6 @@ def line(cells: pd.DataFrame, x: npt.ArrayLike, *, groups: Sequence[str] | None 
 
 
 def _weighted(weights: Array, cells: pd.DataFrame) -> Estimate:
-    value, sd = float(weights @ cells.value), float(np.sqrt(weights**2 @ cells.sd**2))
-    rule = "normal, noise of Table 1's cells assumed, 95%"
-    return Estimate(value, value - _Z * sd, value + _Z * sd, int(cells.n.min()), rule)
+    value, half = float(weights @ cells.value), _Z * float(np.sqrt(weights**2 @ cells.sd**2))
+    rule, jitter = "normal, noise of Table 1's cells assumed, 95%", half * float(cells.wobble.max())
+    return Estimate(value, value - half, value + half, int(cells.n.min()), rule, jitter=jitter)
