@@ -54,10 +54,8 @@ def source(name: str) -> Source:
 def locate(name: str) -> Path | None:
     """The file `name` if it is at hand, without using the network.
 
-    With `REPROLIB_MIRROR=DIR` only DIR/owner/repo/commit/path counts, else only the download cache.
-
-    Raises:
-        EvidenceError: the mirror lacks the file, or the file at hand has another SHA-256.
+    With `REPROLIB_MIRROR=DIR` only DIR/owner/repo/commit/path counts, else only the download cache. Raises
+    EvidenceError if the mirror lacks the file, or the file at hand has another SHA-256.
     """
     item = source(name)
     mirror = os.environ.get("REPROLIB_MIRROR")

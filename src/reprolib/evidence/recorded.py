@@ -64,7 +64,8 @@ def write_record(table: pd.DataFrame, schema: Schema, *, study: str, judge: str,
     fresh = path.with_suffix(".parquet.part")
     table.to_parquet(fresh, index=False)
     keys = table[list(schema.key)].astype(str).agg("|".join, axis=1)
-    pins: dict[str, Any] = {"sha256": _sha256(fresh), "prompts": _digest(table["prompt_digest"]), "items": _digest(keys)}
+    pins: dict[str, Any] = {"sha256": _sha256(fresh), "items": _digest(keys)}
+    pins["prompts"] = _digest(table["prompt_digest"])
     manifest = Manifest(study=study, judge=judge, rows=len(table), **pins, **made)
     fresh.replace(path)
     write_text(path.with_suffix(".json"), json.dumps(asdict(manifest), indent=2) + "\n")

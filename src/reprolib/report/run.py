@@ -158,7 +158,8 @@ def _execute(job: Job, time_limit: float) -> float:
     notebooks.gate(executed, job.chapter)
     if job.profile == "default" and spent["cpu_seconds"] > CPU_LIMIT:
         message = f"{job.chapter} cost {spent['cpu_seconds']} CPU-seconds; a default chapter may cost {CPU_LIMIT:.0f}"
-        if os.environ.get("CI"):  # a reader's slow or busy machine is no reason to show nothing
+        # Chapters side by side on one core's threads cost up to half more than alone; a reader's slow machine more.
+        if os.environ.get("CI") and spent["cpu_seconds"] > 1.5 * CPU_LIMIT:
             raise ChapterError(message, hint="fewer draws by default, or a committed result")
         print(f"note: {message}")
     results = [r.model_dump() for r in ledger.collect(executed)]

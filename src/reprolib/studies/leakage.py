@@ -94,23 +94,6 @@ def tie_rules(*, draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def rules_table(rules: pd.DataFrame) -> pd.DataFrame:
-    """`tie_rules` with a column a rule, cells in the order of Table 1."""
-    wide = rules.pivot_table(index=["benchmark", "row"], columns="tie_rule", values="value", sort=False)
-    return wide[list(TIE_RULES)].reset_index().rename_axis(columns=None)
-
-
-def widest(cells: Sequence[Cell], benchmark: str) -> float:
-    """Half the width of the widest interval among a benchmark's cells, in points."""
-    return max(c.estimate.high - c.estimate.low for c in cells if c.benchmark == benchmark) / 2
-
-
-def readable(rates: pd.DataFrame) -> pd.DataFrame:
-    """Raw rates with column names for a page, sources left out."""
-    names = {"author_a": "teacher A", "author_b": "teacher B", "win_a": "A wins", "win_b": "B wins"}
-    return rates.drop(columns=["n", "source", "locator"]).rename(columns=names)
-
-
 def benchmark_gap(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> Estimate:
     """Mean PLS of the six Arena-Hard cells less that of the six AlpacaEval cells, in points."""
 
@@ -153,16 +136,6 @@ def third_judge(*, tie_rule: TieRule = "strict") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
-def leaning(placebo: pd.DataFrame) -> pd.DataFrame:
-    """`third_judge` with one row a judge: benchmark, student, pair, judge, reference, lean (%)."""
-    sides = [
-        placebo.rename(columns={f"judge_{x}": "judge", f"{x}_alone": "lean", "judge_k": "reference"}) for x in "ab"
-    ]
-    return pd.concat(sides)[["benchmark", "student", "pair", "judge", "reference", "lean"]].sort_values(
-        "judge", kind="stable", ignore_index=True
-    )
-
-
 def unbalanced_rows() -> pd.DataFrame:
     """Rows of the raw rates whose win, tie and loss do not sum to 100 (by more than rounding allows), with `total`."""
     rates = published.load("leakage_raw_rates")
@@ -202,24 +175,6 @@ def human_gaps(*, draws: int = 10_000, seed: int = 0) -> list[HumanGap]:
             )
             gaps.append(HumanGap(judge, a, b, own["human"], own[judge], estimate))
     return gaps
-
-
-def gaps_frame(gaps: Sequence[HumanGap]) -> pd.DataFrame:
-    """Gaps as a table for a figure: row (its label), human, judged (own student's win rate, %), value, low, high."""
-    return pd.DataFrame(
-        {"row": f"{g.judge} ({g.author_a} & {g.author_b})", "human": g.human, "judged": g.judged,
-         "value": g.estimate.value, "low": g.estimate.low, "high": g.estimate.high}
-        for g in gaps
-    )  # fmt: skip
-
-
-def unrelated_gaps() -> pd.DataFrame:
-    """The human study's other judges: judge, author_a, author_b, gap of author_a's win rate to humans (points)."""
-    study = published.load("leakage_human_study")
-    human = study[study.judge == "human"].set_index(["author_a", "author_b"]).win_a
-    rest = study[(study.judge != "human") & (study.judge != study.author_a) & (study.judge != study.author_b)].copy()
-    rest["gap"] = [r.win_a - human[r.author_a, r.author_b] for r in rest.itertuples()]
-    return rest[["judge", "author_a", "author_b", "gap"]]
 
 
 @public_study("leakage_gemini_judgments", sources=["leakage_gemini_judgments"])
