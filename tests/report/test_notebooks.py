@@ -4,6 +4,7 @@ import statistics
 
 import nbformat.v4 as nbf
 import pytest
+from prose import lint_prose
 
 from reprolib.errors import ChapterError
 from reprolib.report import figures, ledger, notebooks
@@ -78,7 +79,7 @@ def test_normalising_drops_what_differs_between_runs_and_moves_alt_text():
 
 @pytest.mark.parametrize("typed", ["PLS is 28.7.", "It rises by 3 points.", "About 12 % of cases.", "a gap of -1.5"])
 def test_the_lint_finds_a_hand_typed_result(typed):
-    assert notebooks.lint_prose(typed)
+    assert lint_prose(typed)
 
 
 @pytest.mark.parametrize(
@@ -87,14 +88,14 @@ def test_the_lint_finds_a_hand_typed_result(typed):
      "{glue:text}`pls` points", "[a](b-1.5.html)", "95 % intervals", "CC BY 4.0", "100 questions"],
 )  # fmt: skip
 def test_the_lint_leaves_names_and_bound_numbers_alone(fine):
-    assert notebooks.lint_prose(fine) == []
+    assert lint_prose(fine) == []
 
 
 def test_no_page_or_chapter_has_a_hand_typed_result(root):
     pages = {p.name: p.read_text() for p in (root / "book").glob("*.md") if p.name != "verdicts.md"}
     for chapter, notebook in sources(root).items():
         pages[chapter] = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-    assert {name: found for name, text in pages.items() if (found := notebooks.lint_prose(text))} == {}
+    assert {name: found for name, text in pages.items() if (found := lint_prose(text))} == {}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -1,4 +1,4 @@
-"""Operations on notebook files: normalise an executed one, refuse a bad one, lint its prose, derive a student copy."""
+"""Operations on notebook files: normalise an executed one, refuse a bad one, derive a student copy."""
 
 from __future__ import annotations
 
@@ -69,35 +69,6 @@ def gate(notebook: Notebook, chapter: str) -> None:
     for claim in load_claims().values():
         if claim.notebook == chapter and not claim.unclear and (claim.id, claim.tier) not in have:
             raise ChapterError(f"{chapter}: claim {claim.id} has no {claim.tier} result", hint="check it in a cell")
-
-
-def lint_prose(text: str) -> list[str]:
-    """Numbers in prose that look typed by hand: decimals, percentages and points that are not bound to a value.
-
-    Left alone: code, math, roles and links, names of models and benchmarks, numbers of tables, sections and licences,
-    and the confidence level 95 %.
-
-    >>> lint_prose("The score is 28.7 points for Gemini-1.5 in Table 1; see {glue:text}`pls`.")
-    ['28.7']
-    """
-    for pattern in _NOT_RESULTS:
-        text = pattern.sub(" ", text)
-    return re.findall(r"(?<![\w.])[-−]?\d+\.\d+(?![\w.]*\w)|(?<![\w.])\d+(?= ?(?:%|percent\b|points?\b))", text)
-
-
-_NOT_RESULTS = [
-    re.compile(pattern, re.DOTALL | re.MULTILINE)
-    for pattern in (
-        r"```.*?```|~~~.*?~~~",
-        r"\$\$.*?\$\$|\$[^$\n]+\$",
-        r"\{[\w:-]+\}`[^`]*`|`[^`]*`",
-        r"\]\([^)]*\)|<[^>]+>|https?://\S+",
-        r"arXiv[: ]\d+\.\d+",
-        r"\b[A-Za-z]\w*-[\w.]+",
-        r"\b(?:AlpacaEval|CC BY|Python|Table|Figure|Fig\.|section|Section|chapter|version|MathJax) \d[\d.]*",
-        r"\b95 ?%",
-    )
-]
 
 
 def student_copy(notebook: Notebook) -> Notebook:
