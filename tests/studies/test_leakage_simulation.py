@@ -5,13 +5,20 @@ import pytest
 
 from reprolib.metrics.leakage import leakage_log_odds, order_averaged_margin, pls_of_shares
 from reprolib.studies.leakage import lab_table
-from reprolib.studies.leakage_simulation import Plant, margins, measure, pairwise_table, planted_log_odds, shares
+from reprolib.studies.leakage_simulation import (
+    Plant,
+    margins,
+    measure,
+    pairwise_table,
+    planted_log_odds,
+    verdict_counts,
+)
 
 PLANT = Plant(questions=20_000, training_texts=100_000)
 
 
 def score(plant, seed=1):
-    return 100 * float(pls_of_shares(shares(margins(plant, seed=seed), tie_band=plant.tie_band)))
+    return 100 * float(pls_of_shares(verdict_counts(plant, margins(plant, seed=seed)).mean(axis=0)))
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])

@@ -8,7 +8,7 @@ likelier A's habits are under its own generator. Tables come out in the schema o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -80,17 +80,16 @@ def margins(plant: Plant, *, seed: int) -> Array:
     return np.asarray(base[..., None] + plant.position_bias * np.array([1, -1]) + noise)
 
 
-def shares(games: Any, *, tie_band: float) -> Array:
-    """(A wins, ties, B wins) per judge from `margins`, a win taking both games: shape (2, 3), each row summing to 1."""
-    a, b = (games > tie_band).all(axis=-1).mean(axis=-1), (games < -tie_band).all(axis=-1).mean(axis=-1)
-    return np.stack([a, 1 - a - b, b], axis=-1)
+def verdict_counts(plant: Plant, games: Array) -> Array:
+    """One-hot (A wins, tie, B wins) of each question and judge, a win taking both games: shape (questions, 2, 3)."""
+    a, b = (games > plant.tie_band).all(axis=-1), (games < -plant.tie_band).all(axis=-1)
+    return np.stack([a, ~(a | b), b], axis=-1).swapaxes(0, 1).astype(float)
 
 
 def measure(plant: Plant, *, draws: int, seed: int) -> tuple[Estimate, Estimate]:
     """PLS in percent and leakage in nats of one simulated lab, with intervals from resampling its questions."""
     games = margins(plant, seed=seed)
-    a, b = (games > plant.tie_band).all(axis=-1), (games < -plant.tie_band).all(axis=-1)
-    verdicts = np.stack([a, ~(a | b), b], axis=-1).swapaxes(0, 1).astype(float).reshape(plant.questions, 6)
+    verdicts = verdict_counts(plant, games).reshape(plant.questions, 6)
     score = bootstrap(verdicts, lambda s: 100 * pls_of_shares(s.reshape(*s.shape[:-1], 2, 3)), draws=draws, seed=seed)
     logp = -np.logaddexp(0, -games), -np.logaddexp(0, games)
     rows = np.column_stack([order_averaged_margin(*logp).T, np.ones(plant.questions)])
