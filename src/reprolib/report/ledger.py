@@ -79,7 +79,7 @@ def check(
     rounded inputs allow (`metrics.rounding.allowed_by_rounding`), `n_unparsed` counts judgments without a verdict, and
     `data` holds the SHA-256 of released files by name. Raises ClaimError if the claim is not registered.
     """
-    claim = _registered(claim_id)
+    claim = registered(claim_id)
     jitter = 0.0
     if isinstance(value, Estimate):
         jitter = value.jitter
@@ -119,7 +119,7 @@ def grade(claim_id: str, answer: float) -> str:
     >>> grade("leakage.table8.worked_example", 18.42)
     'Right: your 18.42 prints as 18.4 %, the published value.'
     """
-    claim = _registered(claim_id)
+    claim = registered(claim_id)
     if claim.value is None:
         raise ClaimError(f"{claim_id} has no published number to compare with", hint="choose a count, rate or size")
     low, high = printed_interval(claim.value, claim.decimals)
@@ -138,17 +138,12 @@ def collect(notebook: dict[str, Any]) -> list[Result]:
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
             for entry in output.get("data", {}).get(MIME, []):
-                result = registered(Result(**entry))
+                result = Result(**entry)
+                registered(result.claim_id)
                 if result.key in found:
                     raise ClaimError(f"two results for {' / '.join(result.key)}", hint="check each claim once")
                 found[result.key] = result
     return list(found.values())
-
-
-def registered(result: Result) -> Result:
-    """The result itself; ClaimError if its claim is not registered (any more)."""
-    _registered(result.claim_id)
-    return result
 
 
 def badge(verdict: str) -> str:
@@ -202,7 +197,8 @@ def _display(results: list[Result]) -> None:
     show_html(results_table(results), plain=plain, extra={MIME: [r.model_dump() for r in results]})
 
 
-def _registered(claim_id: str) -> Claim:
+def registered(claim_id: str) -> Claim:
+    """The claim of this id; ClaimError, with close ids, if there is none."""
     known = load_claims()
     if claim_id not in known:
         close = difflib.get_close_matches(claim_id, known, n=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -59,7 +60,10 @@ def load_results() -> dict[str, list[Result]]:
     """Results of every executed chapter, by chapter. ClaimError if one fits no registered claim."""
     paths = {chapter: results_dir() / f"{chapter}.json" for chapter in CHAPTERS}
     documents = {chapter: json.loads(path.read_text()) for chapter, path in paths.items() if path.is_file()}
-    return {chapter: [registered(Result(**r)) for r in d["results"]] for chapter, d in documents.items()}
+    found = {chapter: [Result(**r) for r in d["results"]] for chapter, d in documents.items()}
+    for r in itertools.chain(*found.values()):
+        registered(r.claim_id)
+    return found
 
 
 def verdicts() -> dict[str, str]:

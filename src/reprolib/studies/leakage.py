@@ -186,7 +186,7 @@ def gemini_judgments(paths: dict[str, Path]) -> dict[str, Any]:
     items = json.loads(paths["leakage_gemini_judgments"].read_text())
     gemini, llama = ([item[f"output_{k}"] for item in items] for k in (1, 2))
     llama_wins = np.array([item["preference"] == 2.0 for item in items])
-    second_wins = np.array([_second_shown_wins(item["preference_raw_completion"]) for item in items])
+    second_wins = ["'model': 'model_2', 'rank': 1" in item["preference_raw_completion"] for item in items]
     longer_wins = np.array([len(b) > len(a) for a, b in zip(gemini, llama, strict=True)]) == llama_wins
     texts, authors = gemini + llama, ["Gemini-1.5"] * len(items) + ["LLaMA-3.3"] * len(items)
     questions = [item["instruction"] for item in items] * 2
@@ -201,11 +201,14 @@ def gemini_judgments(paths: dict[str, Path]) -> dict[str, Any]:
     return {
         "n": len(items),
         "gemini_student_wins": int((~llama_wins).sum()),
-        "second_shown_wins": int(second_wins.sum()),
+        "second_shown_wins": sum(second_wins),
         "longer_wins": int(longer_wins.sum()),
         "llama_student_rate": _share(llama_wins, np.arange(len(items))),
         "separability": {name: _share(right, questions) for name, right in correct.items()},
-        "characters": {"Gemini-1.5": _mean_length(gemini), "LLaMA-3.3": _mean_length(llama)},
+        "characters": {
+            "Gemini-1.5": float(np.mean([*map(len, gemini)])),
+            "LLaMA-3.3": float(np.mean([*map(len, llama)])),
+        },
         "habits": {author: {h: float(c[h].mean()) for h in HABITS} for author, c in habits.items()},
         "has_double_space": {author: float((c.double_spaces > 0).mean()) for author, c in habits.items()},
     }
@@ -305,12 +308,3 @@ def _share(flags: Sequence[bool] | np.ndarray, clusters: Any) -> dict[str, float
     sums = cluster_sums(np.stack([values, np.ones_like(values)], axis=1), np.asarray(clusters))
     estimate = bootstrap(sums, lambda s: s[..., 0] / s[..., 1], draws=2_000, seed=0)
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": len(values)}
-
-
-def _second_shown_wins(completion: str) -> bool:
-    """Whether a ranking such as [{'model': 'model_2', 'rank': 1}, ...] puts the answer shown second first."""
-    return "'model': 'model_2', 'rank': 1" in completion
-
-
-def _mean_length(texts: list[str]) -> float:
-    return float(np.mean([len(t) for t in texts]))
