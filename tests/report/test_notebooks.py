@@ -1,5 +1,6 @@
 """The gates have teeth, and the chapters keep the pattern of the golden one."""
 
+import re
 import statistics
 
 import nbformat.v4 as nbf
@@ -96,6 +97,14 @@ def test_no_page_or_chapter_has_a_hand_typed_result(root):
     for chapter, notebook in sources(root).items():
         pages[chapter] = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     assert {name: found for name, text in pages.items() if (found := lint_prose(text))} == {}
+
+
+def test_links_of_written_pages_into_the_ledger_name_registered_claims(root):
+    known = {ledger.anchor(claim_id) for claim_id in load_claims()}
+    texts = {p.name: p.read_text() for p in (root / "book").glob("*.md")}
+    links = {name: re.findall(r"ledger\.html#(claim-[\w-]*)", text) for name, text in texts.items()}
+    assert len(links["is_my_leaderboard_leaking.md"]) >= 12
+    assert {name: set(found) - known for name, found in links.items() if set(found) - known} == {}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

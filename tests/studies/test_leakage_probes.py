@@ -93,6 +93,14 @@ class TestLeaderboards:
         vicuna = table.arena_name.str.startswith("Vicuna")
         assert (gaps[4], gaps[vicuna].mean(), raw[4], raw[vicuna].mean()) == (1, pytest.approx(4 / 3), 3, 0)
 
+    @pytest.mark.parametrize("version", ["v1.3", "v1.5"])
+    def test_other_versions_of_vicuna_gain_two_positions(self, version):
+        table = boards().set_index("arena_name")
+        table.update(published.load("leakage_model_versions").query("version == @version").set_index("arena_name")
+                     [["lc_win_rate"]])  # fmt: skip
+        table = table.reset_index()
+        assert probes.rank_gaps(table)[table.arena_name.str.startswith("Vicuna")].mean() == 2
+
     def test_a_third_of_all_triples_gain_as_much_as_vicuna(self):
         table = boards()
         estimate, reached = probes.beside_all_groups(probes.rank_gaps(table), table.arena_name.str.startswith("Vicuna"))

@@ -66,6 +66,9 @@ CHAPTERS: dict[str, type[Parameters]] = {
     "leakage_relatedness": LeakageTableParameters,
     "leakage_learning_method": LeakageTableParameters,
     "leakage_size_and_mixing": LeakageTableParameters,
+    "leakage_recognition": Parameters,
+    "leakage_categories": Parameters,
+    "leakage_leaderboard": Parameters,
     "leakage_mechanism": SimulationParameters,
     "evidence_check": EvidenceCheckParameters,
 }
