@@ -70,6 +70,17 @@ def make_judge(
 
 
 @pytest.fixture(scope="session")
+def toy_folder(
+    tokenizer: PreTrainedTokenizerFast, make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder as save_pretrained writes it: the toy model in float32 and its tokenizer."""
+    folder = tmp_path_factory.mktemp("toy")
+    make_model().float().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def forest() -> list[str]:
     """64 prompts of 3 articles, some 5 summaries and 2 ranges, in random order: prefixes of every length are shared."""
     rng = random.Random(7)

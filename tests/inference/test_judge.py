@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
+import string
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from reprolib import cli
 from reprolib.inference import JudgeError, weights
-from reprolib.inference.judge import judge_table, load_judge, read_prompts
+from reprolib.inference.judge import load_judge, read_prompts, take_shard
 from reprolib.inference.store import Store
 
 
@@ -163,18 +168,77 @@ def test_the_cost_told_before_is_the_cost_paid(make_judge: Any, forest: list[str
     assert "each shared prefix once" in str(cost)
 
 
-def test_shards_together_are_the_whole_table(make_judge: Any, forest: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "prompts.jsonl"
-    import pandas as pd
+def test_shards_together_are_the_whole_table_in_order() -> None:
+    table = pd.DataFrame({"id": [f"i{n}" for n in range(64)]})
+    for parts in (1, 3, 64, 100):
+        shards = [take_shard(table, f"{part}/{parts}") for part in range(1, parts + 1)]
+        assert pd.concat(shards)["id"].tolist() == table["id"].tolist()
 
-    table = pd.DataFrame({"id": [f"i{n}" for n in range(len(forest))], "prompt": forest})
-    table.to_json(path, orient="records", lines=True)
-    read = read_prompts(path)
-    settings: dict[str, Any] = {"store": Store(tmp_path / "store"), "min_mass": 0.0}
-    parts = [judge_table(make_judge(), read, ["1", "2"], shard=(i, 3), **settings) for i in (1, 2, 3)]
-    whole = judge_table(make_judge(), read, ["1", "2"], **settings)
-    assert _computed(whole) == 0
-    assert [item for part in parts for item in part["item"]] == whole["item"].tolist() == table["id"].tolist()
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "-1/3", "1", "1/", "a/b", "1/3/5", "", "0/0"])
+def test_a_shard_that_does_not_exist_is_refused_with_what_is_allowed(shard: str) -> None:
+    with pytest.raises(JudgeError, match=f"there is no shard '{shard}'; give i/n with i from 1 to n"):
+        take_shard(pd.DataFrame({"id": ["a"]}), shard)
+
+
+@pytest.fixture
+def judge_command(toy_folder: Path, forest: list[str], tmp_path: Path) -> Callable[..., int]:
+    """Runs `reprolib judge` over 20 prompts, by the toy model and into one table; labels are 52 letters."""
+    table = pd.DataFrame({"id": [f"i{n}" for n in range(20)], "prompt": sorted(set(forest))[:20]})
+    table.to_json(tmp_path / "prompts.jsonl", orient="records", lines=True)
+    files = [str(tmp_path / "prompts.jsonl"), str(tmp_path / "out.parquet")]
+    return lambda *options: cli.main(["judge", *files, "--judge", str(toy_folder), *options])
+
+
+LETTERS = ",".join(string.ascii_letters)
+
+
+def test_the_command_scores_labels_into_a_table_and_a_second_run_computes_nothing(
+    judge_command: Any, tmp_path: Path, capsys: Any
+) -> None:
+    for computed in (20, 0):
+        assert judge_command("--labels", LETTERS) == 0
+        assert f"20 rows, {computed} computed now" in capsys.readouterr().out
+    table = pd.read_parquet(tmp_path / "out.parquet")
+    assert table["item"].tolist() == [f"i{n}" for n in range(20)]
+    assert np.allclose(
+        np.exp(table[[f"logp_{letter}" for letter in string.ascii_letters]]).sum(axis=1), table["in_label_mass"]
+    )
+
+
+def test_after_two_shards_the_command_has_nothing_to_compute_for_the_whole(judge_command: Any, capsys: Any) -> None:
+    for shard, told in (("1/2", "10 rows, 10"), ("2/2", "10 rows, 10"), ("1/1", "20 rows, 0")):
+        assert judge_command("--labels", LETTERS, "--shard", shard) == 0
+        assert f"{told} computed now" in capsys.readouterr().out
+
+
+def test_the_command_writes_text(judge_command: Any, tmp_path: Path, capsys: Any) -> None:
+    assert judge_command("--max-new-tokens", "3", "--shard", "1/10") == 0
+    assert "2 rows, 2 computed now" in capsys.readouterr().out
+    assert pd.read_parquet(tmp_path / "out.parquet")["n_new"].between(1, 3).all()
+
+
+def test_a_planned_command_prints_the_cost_and_writes_nothing(judge_command: Any, tmp_path: Path, capsys: Any) -> None:
+    assert judge_command("--labels", LETTERS, "--plan") == 0
+    assert re.search(r"20 prompts, [\d,]+ tokens; to compute: .*TFLOP", capsys.readouterr().out)
+    assert [path.name for path in tmp_path.glob("out*")] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--labels", "A,B", "--shard", "3/2"], "there is no shard '3/2'; give i/n"),
+        ([], "give either --labels or --max-new-tokens"),
+        (["--labels", "A,B", "--max-new-tokens", "3"], "give either --labels or --max-new-tokens"),
+    ],
+)
+def test_a_command_that_cannot_be_done_is_one_line_and_exit_status_1(
+    judge_command: Any, capsys: Any, options: list[str], message: str
+) -> None:
+    assert judge_command(*options) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("reprolib: ")
+    assert message in line
 
 
 @pytest.mark.parametrize(

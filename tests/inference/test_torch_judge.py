@@ -175,6 +175,12 @@ def _refuse_over(tokens: int) -> Callable[..., None]:
     return refuse
 
 
+def test_a_text_may_be_longer_than_its_prompt(make_judge: Any) -> None:
+    judge = make_judge()
+    judge.engine.stop = []
+    assert judge.generate(["A"], max_new_tokens=12)["n_new"].tolist() == [12]
+
+
 def test_greedy_text_is_that_of_transformers_one_prompt_at_a_time(
     make_judge: Any, make_model: Any, forest: list[str]
 ) -> None:
@@ -236,16 +242,13 @@ def test_a_device_that_is_not_there_is_an_error_with_a_way_out(tmp_path: Path) -
         load_model(tmp_path, dtype="float32", device="cuda")
 
 
-def test_the_model_written_by_save_pretrained_loads_and_scores(make_model: Any, tokenizer: Any, tmp_path: Path) -> None:
-    make_model().float().save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    judge = load_judge(str(tmp_path))
+def test_the_model_written_by_save_pretrained_loads_and_scores(make_model: Any, toy_folder: Path) -> None:
+    judge = load_judge(str(toy_folder))
     assert judge.weights.dtype == "float32"
     expected = one_by_one(make_model().float(), judge, ["A or B?"], ["1"])
     np.testing.assert_allclose(scores(judge, ["A or B?"], ["1"]), expected, atol=1e-5)
 
 
-@pytest.mark.cuda
 @CUDA
 def test_sharing_equals_one_by_one_on_cuda(make_judge: Any, make_model: Any, forest: list[str]) -> None:
     for dtype, bound in ((torch.float64, 1e-9), (torch.float32, 1e-4)):

@@ -11,12 +11,7 @@ from typing import Any
 
 from reprolib.errors import ReprolibError
 
-_WHERE = {
-    "Judge": "reprolib.inference.judge",
-    "Store": "reprolib.inference.store",
-    "load_judge": "reprolib.inference.judge",
-}
-__all__ = ["JudgeError", *_WHERE]
+__all__ = ["Judge", "JudgeError", "Store", "load_judge"]
 
 
 class JudgeError(ReprolibError):
@@ -24,6 +19,6 @@ class JudgeError(ReprolibError):
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in __all__:
         raise AttributeError(f"module 'reprolib.inference' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(_WHERE[name]), name)
+    return getattr(importlib.import_module(f"reprolib.inference.{'store' if name == 'Store' else 'judge'}"), name)

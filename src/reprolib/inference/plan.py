@@ -15,7 +15,7 @@ Keys of a path that began in an earlier pack are *kept* from it, indexed by dept
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from reprolib.inference import JudgeError
@@ -29,16 +29,13 @@ class Query(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Queries [q0, q1) of a pack attend to keys [k0, k1): kept ones first, then the pack's own.
-
-    `causal`: queries and keys are the same run, and each query sees itself and what stands before it.
-    """
+    """Queries [q0, q1) of a pack attend to keys [k0, k1): kept ones first, then the pack's own."""
 
     q0: int
     q1: int
     k0: int
     k1: int
-    causal: bool
+    causal: bool  # queries and keys are the same run, and each query sees itself and what stands before it
 
     @property
     def pairs(self) -> int:
@@ -71,32 +68,21 @@ class Shape(NamedTuple):
     vocabulary: int
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What will be computed.
+class Plan(NamedTuple):
+    """What will be computed."""
 
-    Attributes:
-        tokens: token ids in the order of the walk.
-        depths: position of each token in its sequence.
-        packs: the forwards, in order.
-        reads: for each query given, the places in the walk of the positions it reads.
-        prompt_tokens: what the same queries cost one by one.
-    """
-
-    tokens: tuple[int, ...]
-    depths: tuple[int, ...]
+    tokens: tuple[int, ...]  # ids in the order of the walk
+    depths: tuple[int, ...]  # position of each token in its sequence
     packs: tuple[Pack, ...]
-    reads: tuple[tuple[int, ...], ...]
-    prompt_tokens: int
+    reads: tuple[tuple[int, ...], ...]  # for each query given, the places in the walk of the positions it reads
+    prompt_tokens: int  # what the same queries cost one by one
 
     def flops(self, shape: Shape) -> float:
         """Floating-point operations of all forwards: linear layers, attention, and the head on the rows read."""
         pairs = sum(block.pairs for pack in self.packs for block in pack.blocks)
         rows = len({place for places in self.reads for place in places})
-        linear = 2 * shape.linear * len(self.tokens)
-        return float(
-            linear + 4 * shape.layers * shape.attention_width * pairs + 2 * shape.hidden * shape.vocabulary * rows
-        )
+        linear, attention = shape.linear * len(self.tokens), 2 * shape.layers * shape.attention_width * pairs
+        return 2.0 * (linear + attention + shape.hidden * shape.vocabulary * rows)
 
 
 class _Run(NamedTuple):
@@ -106,14 +92,10 @@ class _Run(NamedTuple):
 
 
 def shared(queries: Sequence[Query], *, pack_tokens: int) -> Plan:
-    """Plan `queries` so that every shared prefix is computed once.
+    """Plan `queries`, in any order and with repeats, so that each shared prefix is computed once.
 
-    Args:
-        queries: non-empty token sequences, in any order, repeats allowed.
-        pack_tokens: the most tokens in one forward.
-
-    Raises:
-        JudgeError: an empty sequence, or one of which more positions are read than it has.
+    No forward has more than `pack_tokens` tokens. Raises JudgeError for an empty sequence, or one of which more
+    positions are read than it has.
 
     >>> plan = shared([Query((1, 2, 3)), Query((1, 2, 4, 5)), Query((1, 2, 3))], pack_tokens=100)
     >>> plan.tokens, plan.depths, plan.reads
@@ -125,6 +107,7 @@ def shared(queries: Sequence[Query], *, pack_tokens: int) -> Plan:
         if not 0 < query.read <= len(query.ids):
             raise JudgeError(f"{query.read} positions to read in a sequence of {len(query.ids)} tokens")
     tokens: list[int] = []
+    depths: list[int] = []
     runs: list[_Run] = []
     path: list[int] = []  # place in the walk of each position of the sequence at hand
     reads: list[tuple[int, ...]] = [()] * len(queries)
@@ -132,15 +115,15 @@ def shared(queries: Sequence[Query], *, pack_tokens: int) -> Plan:
     for index in sorted(range(len(queries)), key=lambda i: queries[i].ids):
         ids, read = queries[index]
         depth = _common(before, ids)
-        fresh = len(ids) - depth
-        if fresh:
-            runs.append(_Run(len(tokens), fresh, depth))
-            path[depth:] = range(len(tokens), len(tokens) + fresh)
+        if depth < len(ids):
+            runs.append(_Run(len(tokens), len(ids) - depth, depth))
+            path[depth:] = range(len(tokens), len(tokens) + len(ids) - depth)
+            depths.extend(range(depth, len(ids)))
             tokens.extend(ids[depth:])
         reads[index] = tuple(path[len(ids) - read : len(ids)])
         before = ids
-    packs, depths = _packs(runs, len(tokens), pack_tokens)
-    return Plan(tuple(tokens), tuple(depths), tuple(packs), tuple(reads), sum(len(query.ids) for query in queries))
+    packs = _packs(runs, len(tokens), pack_tokens)
+    return Plan(tuple(tokens), tuple(depths), packs, tuple(reads), sum(len(query.ids) for query in queries))
 
 
 def padded(lengths: Sequence[int], *, pack_tokens: int, equal: bool = False) -> list[list[int]]:
@@ -171,59 +154,51 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     return low
 
 
-def _packs(runs: list[_Run], total: int, pack_tokens: int) -> tuple[list[Pack], list[int]]:
-    """Cut the walk into packs of nearly equal size; also the depth of each token."""
+def _packs(runs: list[_Run], total: int, pack_tokens: int) -> tuple[Pack, ...]:
+    """Cut the walk into packs of nearly equal size."""
     size = -(-total // max(1, -(-total // pack_tokens)))
     groups: list[list[_Run]] = []
-    depths: list[int] = []
-    for run in runs:
-        depths.extend(range(run.depth, run.depth + run.length))
-        while run.length:
-            room = size - run.start % size
-            part, run = run._replace(length=min(room, run.length)), _tail(run, min(room, run.length))
-            if part.start % size == 0:
+    for start, length, depth in runs:
+        cuts = [start, *range(start - start % size + size, start + length, size), start + length]
+        for left, right in pairwise(cuts):
+            if left % size == 0:
                 groups.append([])
-            groups[-1].append(part)
+            groups[-1].append(_Run(left, right - left, depth + left - start))
     packs: list[Pack] = []
     path: list[int] = []
-    for index, group in enumerate(groups):
+    for group, following in zip_longest(groups, groups[1:]):
         start, stop = group[0].start, group[-1].start + group[-1].length
         for run in group:
             path[run.depth :] = range(run.start, run.start + run.length)
-        del path[groups[index + 1][0].depth if index + 1 < len(groups) else 0 :]
+        del path[following[0].depth if following else 0 :]
         keep = sum(place < start for place in path)
         take = tuple(place - start for place in path[keep:])
         packs.append(Pack(start, stop, group[0].depth, tuple(_blocks(group)), keep, take))
-    return packs, depths
-
-
-def _tail(run: _Run, cut: int) -> _Run:
-    return _Run(run.start + cut, run.length - cut, run.depth + cut)
+    return tuple(packs)
 
 
 def _blocks(group: list[_Run]) -> list[Block]:
     """Blocks of one pack: each run on itself, then each piece of an open path with all queries below it."""
     origin, kept = group[0].start, group[0].depth
     # An open piece: its first key, how many of its keys are on the path, its depth, and since which query that holds.
-    pieces: list[tuple[int, int, int, int]] = [(0, kept, 0, 0)]
+    pieces = [(0, kept, 0, 0)]
     causal: list[Block] = []
     whole: list[Block] = []
 
-    def close(piece: tuple[int, int, int, int], now: int) -> None:
-        key, length, _, since = piece
+    def close(now: int) -> tuple[int, int]:
+        key, length, depth, since = pieces.pop()
         if now > since and length:
             whole.append(Block(since, now, key, key + length, False))
+        return key, depth
 
     for run in group:
         now = run.start - origin
         while pieces and pieces[-1][2] + pieces[-1][1] > run.depth:
-            key, length, depth, since = pieces.pop()
-            close((key, length, depth, since), now)
+            key, depth = close(now)
             if depth < run.depth:
                 pieces.append((key, run.depth - depth, depth, now))
         causal.append(Block(now, now + run.length, kept + now, kept + now + run.length, True))
         pieces.append((kept + now, run.length, run.depth, now + run.length))
-    end = group[-1].start + group[-1].length - origin
-    for piece in pieces:
-        close(piece, end)
+    while pieces:
+        close(now + run.length)
     return causal + whole

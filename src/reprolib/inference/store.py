@@ -15,8 +15,8 @@ import os
 import platform
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,7 +27,8 @@ from reprolib.inference import JudgeError
 _SCHEMA = """CREATE TABLE IF NOT EXISTS judgments (
     key TEXT NOT NULL, status TEXT NOT NULL, value TEXT NOT NULL, checksum TEXT NOT NULL,
     versions TEXT NOT NULL, device TEXT NOT NULL, date TEXT NOT NULL, PRIMARY KEY (key, status))"""
-_MANY = 500  # keys in one query; SQLite allows 32,766 variables
+_FINISHED = """SELECT key, value, checksum FROM judgments
+    WHERE status = 'done' AND key IN (SELECT value FROM json_each(?))"""
 
 
 def row_key(**fields: Any) -> str:
@@ -42,8 +43,7 @@ def row_key(**fields: Any) -> str:
 class Store:
     """A folder of finished judgments; `folder` is made if it is not there.
 
-    Attributes:
-        damaged: what the last read did not believe, in words: rows whose checksum is wrong, files that are no database.
+    `damaged` says what the last read did not believe: rows whose checksum is wrong, files that are no database.
 
     >>> import tempfile
     >>> store = Store(tempfile.mkdtemp())
@@ -63,19 +63,16 @@ class Store:
 
     def get(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The finished values of those keys that have one, from all writers; damaged rows count as missing."""
-        wanted = list(dict.fromkeys(keys))
+        wanted = set(keys)
         found: dict[str, dict[str, Any]] = {}
         self.damaged = []
         for path in sorted(self.folder.glob("*.sqlite")):
-            missing = [key for key in wanted if key not in found]
-            for start in range(0, len(missing), _MANY):
-                part = missing[start : start + _MANY]
-                query = f"SELECT key, value, checksum FROM judgments WHERE status = 'done' AND key IN ({_marks(part)})"
-                for key, value, checksum in self._rows(path, query, part):
-                    if checksum == _checksum(key, "done", value):
-                        found[key] = json.loads(value)
-                    else:
-                        self.damaged.append(f"{path.name}: row {key[:12]} does not match its checksum")
+            missing = json.dumps(sorted(wanted - set(found)))
+            for key, value, checksum in self._rows(path, _FINISHED, missing):
+                if checksum == _checksum(key, "done", value):
+                    found[key] = json.loads(value)
+                else:
+                    self.damaged.append(f"{path.name}: row {key[:12]} does not match its checksum")
         return found
 
     def put(self, rows: Mapping[str, Mapping[str, Any]], *, device: str) -> None:
@@ -88,10 +85,9 @@ class Store:
 
     def failures(self) -> dict[str, str]:
         """The reason of each key that failed and has no finished value since."""
-        reasons: dict[str, str] = {}
-        for path in sorted(self.folder.glob("*.sqlite")):
-            rows = self._rows(path, "SELECT key, value FROM judgments WHERE status = 'failed'", ())
-            reasons.update((key, json.loads(value)) for key, value in rows)
+        query = "SELECT key, value FROM judgments WHERE status = 'failed'"
+        files = sorted(self.folder.glob("*.sqlite"))
+        reasons = {key: json.loads(value) for path in files for key, value in self._rows(path, query)}
         done = self.get(reasons)
         return {key: reason for key, reason in reasons.items() if key not in done}
 
@@ -101,7 +97,7 @@ class Store:
             self._writer.close()
             self._writer = None
 
-    def _rows(self, path: Path, query: str, values: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, path: Path, query: str, *values: str) -> Iterator[tuple[Any, ...]]:
         """Rows of one file, as many as can be read: a damaged file is noted and costs no more than its own rows."""
         try:
             with closing(_connect(path)) as database:
@@ -114,11 +110,9 @@ class Store:
             name = f"{platform.node() or 'host'}-{os.getpid()}-{uuid.uuid4().hex[:8]}.sqlite"
             self._writer = _connect(self.folder / name)
         beside = json.dumps(versions()), device, datetime.now(UTC).isoformat(timespec="seconds")
+        values = [(key, status, value, _checksum(key, status, value), *beside) for key, value in rows.items()]
         with self._writer:
-            self._writer.executemany(
-                "INSERT OR REPLACE INTO judgments VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [(key, status, value, _checksum(key, status, value), *beside) for key, value in rows.items()],
-            )
+            self._writer.executemany("INSERT OR REPLACE INTO judgments VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -130,18 +124,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _marks(values: Sequence[str]) -> str:
-    return ",".join("?" * len(values))
-
-
 def versions() -> dict[str, str]:
     """Versions of the libraries that can move a number."""
     found = {"python": platform.python_version()}
     for package in ("reprolib", "torch", "transformers", "tokenizers", "numpy"):
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from reprolib.inference import JudgeError
 
@@ -17,9 +17,8 @@ Prompt = str | Sequence[Mapping[str, str]]
 _TAIL = 64  # characters before a label that can change how it is split into tokens
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """A prompt as text and as ids; `cut` counts the tokens that truncation removed from its left."""
+class Rendered(NamedTuple):
+    """A prompt as text and as ids; truncation removed `cut` tokens from its left."""
 
     text: str
     ids: tuple[int, ...]
@@ -44,27 +43,19 @@ class Tokens:
         return len(self.tokenizer)
 
     def render(self, prompt: Prompt, *, item: str) -> Rendered:
-        """A prompt's text and ids, BOS at most once at the front.
-
-        Raises JudgeError, naming `item`, for an empty prompt, a malformed message, or a model without chat template.
-        """
-        if isinstance(prompt, str):
-            text, begin = prompt, self._adds_bos()
-        else:
-            text, begin = self._chat(prompt, item), ()
+        """A prompt's text and ids, BOS at most once at the front; an empty or malformed prompt raises JudgeError."""
+        text = prompt if isinstance(prompt, str) else self._chat(prompt, item)
         if not text.strip():
             raise JudgeError(f"item {item}: the prompt is empty", hint="give text or a list of chat messages")
-        ids = (*begin, *self._ids(text))
-        bos = self.tokenizer.bos_token_id
+        ids, bos = self._ids(text), self.tokenizer.bos_token_id
+        if isinstance(prompt, str) and bos is not None and bos in self.tokenizer("")["input_ids"]:
+            ids = (bos, *ids)
         while bos is not None and ids[:2] == (bos, bos):
             ids = ids[1:]
         return Rendered(text, ids)
 
     def fit(self, prompt: Rendered, room: int, *, item: str, truncate: bool) -> Rendered:
-        """The prompt if it has at most `room` tokens; else it is cut on the left if `truncate`, keeping BOS.
-
-        Raises JudgeError, naming `item`, if it is too long and may not be cut.
-        """
+        """The prompt, cut on the left to `room` tokens (BOS stays) if `truncate`; else too long a one is refused."""
         if (excess := len(prompt.ids) - room) <= 0:
             return prompt
         if not truncate or room < 2:
@@ -74,10 +65,7 @@ class Tokens:
         return Rendered(prompt.text, head + prompt.ids[excess + len(head) :], excess)
 
     def label(self, prompt: Rendered, label: str, *, item: str) -> tuple[int, ...]:
-        """The ids of `label` where it follows the prompt: "A" and " A" differ, and so does "A" after a space.
-
-        Raises JudgeError if the label's first characters would merge with the prompt's last token.
-        """
+        """The ids of `label` where it follows the prompt; JudgeError if it would merge with the prompt's last token."""
         key = prompt.text[-_TAIL:], label
         if key not in self._labels:
             alone, joint = self._ids(prompt.text), self._ids(prompt.text + label)
@@ -95,15 +83,11 @@ class Tokens:
         if not all(isinstance(message, Mapping) and {"role", "content"} <= set(message) for message in messages):
             raise JudgeError(f"item {item}: a chat message needs 'role' and 'content'", hint="or give one string")
         if not any(message["content"].strip() for message in messages):
-            raise JudgeError(f"item {item}: the prompt is empty", hint="give text or a list of chat messages")
+            return ""
         if not self.tokenizer.chat_template:
             raise JudgeError(f"item {item}: this model has no chat template", hint="give the prompt as one string")
         plain = [dict(message) for message in messages]
         return str(self.tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
-
-    def _adds_bos(self) -> tuple[int, ...]:
-        bos = self.tokenizer.bos_token_id
-        return (bos,) if bos is not None and bos in self.tokenizer("")["input_ids"] else ()
 
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -123,19 +107,14 @@ def without_extensions(labels: Sequence[tuple[int, ...]]) -> list[int]:
     >>> without_extensions([(16,), (16, 15), (17,)])
     [0, 2]
     """
-    return [
-        index
-        for index, ids in enumerate(labels)
-        if not any(other != ids and ids[: len(other)] == other for other in labels)
-    ]
+    begun = [any(other != ids and ids[: len(other)] == other for other in labels) for ids in labels]
+    return [index for index, extends in enumerate(begun) if not extends]
 
 
 def shared_ids(main: Tokens, assistant: Tokens) -> list[int]:
     """Token ids that spell the same token for both models: where their logits may be subtracted.
 
-    Rows are no guide: two sizes of one family can pad the head to different widths.
-
-    Raises JudgeError if the tokenizers agree nowhere.
+    Rows are no guide: two sizes of a family can pad the head to different widths. Raises JudgeError if there are none.
     """
     ours, theirs = (side.tokenizer.get_vocab() for side in (main, assistant))
     ids = sorted(number for token, number in ours.items() if theirs.get(token) == number)

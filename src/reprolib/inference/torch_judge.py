@@ -8,35 +8,28 @@ the output head, so that it sees only the rows that somebody reads.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    GgufConfig,
-    LogitsProcessorList,
-    TemperatureLogitsWarper,
-    TopPLogitsWarper,
-)
+import transformers
+from torch.nn.utils.rnn import pad_sequence
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from reprolib.inference import JudgeError
-from reprolib.inference.plan import Block, Pack, Plan, Query, Shape, padded, shared
+from reprolib.inference.plan import Pack, Query, Shape, padded, shared
 
-Tensor = torch.Tensor
-_CAUSAL: Any = AutoModelForCausalLM
-_SETTINGS: Any = GenerationConfig
 Array = npt.NDArray[np.float64]
+Ids = tuple[int, ...]
+Tensor = torch.Tensor
+_CAUSAL: Any = transformers.AutoModelForCausalLM
+_SETTINGS: Any = transformers.GenerationConfig
 
 _ATTENTION = "reprolib_blocks"
 _TOP = 20  # most likely next tokens kept with each row
@@ -65,17 +58,12 @@ class Sampling(NamedTuple):
 
 
 def load_model(folder: Path, *, dtype: str, device: str) -> Any:
-    """A causal language model from a folder of safetensors, ready for inference.
-
-    Raises JudgeError if the folder holds none, or there is no such device.
-    """
+    """A causal language model from a folder of safetensors, ready for inference; JudgeError if it cannot be."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise JudgeError(f"device is {device!r}, but torch sees no CUDA device here", hint="give device='cpu'")
+    safe = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
     try:
-        model = _CAUSAL.from_pretrained(
-            folder, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, local_files_only=True
-        )
-        return model.to(device).eval()
+        return _CAUSAL.from_pretrained(folder, dtype=getattr(torch, dtype), **safe).to(device).eval()
     except (ValueError, KeyError, OSError, RuntimeError) as error:
         raise JudgeError(f"{folder} cannot be loaded: {error}", hint="a decoder-only model is needed") from error
 
@@ -83,14 +71,13 @@ def load_model(folder: Path, *, dtype: str, device: str) -> Any:
 def dequantise(gguf: Path, folder: Path, *, dtype: str) -> None:
     """Write a GGUF model and its tokenizer as one safetensors file, dequantised to `dtype`."""
     where: dict[str, Any] = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    plain = GgufConfig(gguf_file=gguf.name, dequantize=True)
+    plain = transformers.GgufConfig(gguf_file=gguf.name, dequantize=True)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(**where)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
         model = _CAUSAL.from_pretrained(**where, dtype=torch.float32, quantization_config=plain)
     except (ValueError, KeyError, RuntimeError) as error:
-        raise JudgeError(
-            f"{gguf.name} cannot be read: {error}", hint="transformers must know its architecture"
-        ) from error
+        hint = "transformers must know its architecture"
+        raise JudgeError(f"{gguf.name} cannot be read: {error}", hint=hint) from error
     tokenizer.save_pretrained(folder)
     model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size="1TB")
 
@@ -98,7 +85,7 @@ def dequantise(gguf: Path, folder: Path, *, dtype: str) -> None:
 def describe(folder: Path) -> tuple[Shape, str]:
     """A model's sizes and why it cannot share prefixes ("" if it can), from its configuration: no weight is read."""
     with torch.device("meta"):
-        model = _CAUSAL.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+        model = _CAUSAL.from_config(transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
     return _shape(model), why_not_shared(model)
 
 
@@ -121,10 +108,8 @@ def why_not_shared(model: Any) -> str:
 class TorchEngine:
     """Reads next-token logits and generates, with one model on one device.
 
-    Attributes:
-        plain: why prefixes are not shared, or "" if they are.
-        pack_tokens: the most tokens in one forward; halved when memory runs out.
-        computed: tokens that the model has seen, counted at its first layer; every plan is held to it.
+    `plain` says why prefixes are not shared, or is empty. `pack_tokens` is the most tokens in one forward, halved when
+    memory runs out. `computed` counts the tokens that the model has seen at its first layer; plans are held to it.
     """
 
     def __init__(self, model: Any, *, vocabulary: int, pack_tokens: int | None = None) -> None:
@@ -139,7 +124,7 @@ class TorchEngine:
         end = model.generation_config.eos_token_id
         self.stop: list[int] = end if isinstance(end, list) else [] if end is None else [end]
         model.generation_config = _SETTINGS()
-        self._rows: tuple[Tensor, Tensor] | None = None
+        self._rows: tuple[list[int], list[int]] | None = None
         model.get_output_embeddings().register_forward_pre_hook(self._only_rows)
         model.get_input_embeddings().register_forward_pre_hook(self._count)
         if not self.plain:
@@ -148,12 +133,8 @@ class TorchEngine:
     def read(self, queries: Sequence[Query], wanted: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
         """Yield each query's index and the rows it reads, as soon as the forward that completes it is done.
 
-        Args:
-            queries: token sequences and how many of their last positions are read.
-            wanted: token ids whose logits are returned, in this order.
-
-        Raises:
-            JudgeError: a forward does not fit in memory even at the smallest size, or the counts do not agree.
+        Rows hold the logits of the token ids `wanted`, in this order. Raises JudgeError if a forward does not fit in
+        memory even at the smallest size, or the counts do not agree.
         """
         left = list(range(len(queries)))
         ids = torch.tensor(list(wanted), dtype=torch.long, device=self.device)
@@ -169,23 +150,27 @@ class TorchEngine:
             left = [index for at, index in enumerate(left) if at not in done]
 
     def generate(
-        self, prompts: Sequence[tuple[int, ...]], sampling: Sampling, seeds: Sequence[Sequence[int]]
-    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        self, prompts: Sequence[Ids], sampling: Sampling, seeds: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[int, Ids]]:
         """Yield each prompt's index and the ids generated after it, the stop token included if it came.
 
         Each row draws from its own seed, so its text does not depend on what else is in the batch (up to rounding).
         """
-        left = list(range(len(prompts)))
+        left = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
         while left:
-            batch = self._next_batch([prompts[i] for i in left], sampling)
-            chosen = [left[i] for i in batch]
+            longest = len(prompts[left[0]])
+            # A step of generation computes one token a row, so many more rows fit than in a forward of whole prompts.
+            size = min(_MOST_ROWS, max(1, 16 * self.pack_tokens // (longest + sampling.max_new_tokens)))
+            batch = left[:size]
+            if sampling.repetition_penalty != 1:  # it would punish padding, too
+                batch = [i for i in batch if len(prompts[i]) == longest]
             try:
-                texts = self._generate([prompts[i] for i in chosen], sampling, [seeds[i] for i in chosen])
+                texts = self._generate([prompts[i] for i in batch], sampling, [seeds[i] for i in batch])
             except RuntimeError as error:
                 self._halve(error)
                 continue
-            yield from zip(chosen, texts, strict=True)
-            left = [index for index in left if index not in set(chosen)]
+            yield from zip(batch, texts, strict=True)
+            left = left[len(batch) :]
 
     def _read_shared(self, queries: list[Query], wanted: Tensor) -> Iterator[tuple[int, list[Row]]]:
         plan = shared(queries, pack_tokens=self.pack_tokens)
@@ -195,47 +180,34 @@ class TorchEngine:
             readers.setdefault(reads[-1], []).append(at)
         places = sorted({place for reads in plan.reads for place in reads})
         rows: dict[int, Row] = {}
-        attention = _BlockAttention(layers=self.shape.layers)
+        walk = torch.tensor([plan.tokens, plan.depths])[:, None]
+        attention = _BlockAttention(self.shape.layers, self.device)
+        # Never looked at: a mask of four dimensions is what keeps transformers from making one of its own.
+        mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
         for pack in plan.packs:
             here = places[bisect_left(places, pack.start) : bisect_left(places, pack.stop)]
-            rows.update(zip(here, self._forward_pack(plan, pack, attention, here, wanted), strict=True))
+            cells = [(0, place - pack.start) for place in here]
+            ids, depths = walk[:, :, pack.start : pack.stop].to(self.device)
+            with attention.over(pack):
+                read = self._forward(ids, cells, wanted, position_ids=depths, attention_mask=mask, blocks=attention)
+            rows.update(zip(here, read, strict=True))
             for at in (at for place in here for at in readers.get(place, ())):
                 yield at, [rows[place] for place in plan.reads[at]]
         self._agree(len(plan.tokens), self.computed - before)
-
-    def _forward_pack(
-        self, plan: Plan, pack: Pack, attention: _BlockAttention, places: list[int], wanted: Tensor
-    ) -> list[Row]:
-        attention.start(pack)
-        rows = self._forward(
-            torch.tensor([plan.tokens[pack.start : pack.stop]], device=self.device),
-            [(0, place - pack.start) for place in places],
-            wanted,
-            position_ids=torch.tensor([plan.depths[pack.start : pack.stop]], device=self.device),
-            # Never looked at: a mask of four dimensions is what keeps transformers from making one of its own.
-            attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device),
-            blocks=attention,
-        )
-        attention.finish()
-        return rows
 
     def _read_padded(self, queries: list[Query], wanted: Tensor) -> Iterator[tuple[int, list[Row]]]:
         """Right padding: what stands after a row cannot touch it in a causal model of any kind."""
         lengths, equal = [len(query.ids) for query in queries], self.plain == _BY_LENGTH
         for batch in padded(lengths, pack_tokens=self.pack_tokens, equal=equal):
             self._forget_lengths()
-            longest = len(queries[batch[0]].ids)
             before = self.computed
-            ids = torch.zeros(len(batch), longest, dtype=torch.long)
-            mask = torch.zeros_like(ids)
-            for row, at in enumerate(batch):
-                length = len(queries[at].ids)
-                ids[row, :length] = torch.tensor(queries[at].ids)
-                mask[row, :length] = 1
-            cells = [(r, p) for r, i in enumerate(batch) for p in range(len(queries[i].ids))[-queries[i].read :]]
-            read = iter(self._forward(ids.to(self.device), cells, wanted, attention_mask=mask.to(self.device)))
+            rows = [torch.tensor(queries[at].ids) for at in batch]
+            ids = pad_sequence(rows, batch_first=True).to(self.device)
+            mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(self.device)
+            cells = [(row, p) for row, at in enumerate(batch) for p in range(lengths[at])[-queries[at].read :]]
+            read = iter(self._forward(ids, cells, wanted, attention_mask=mask))
             for at in batch:
-                yield at, [next(read) for _ in range(queries[at].read)]
+                yield at, list(islice(read, queries[at].read))
             self._agree(ids.numel(), self.computed - before)
 
     def _forget_lengths(self) -> None:
@@ -247,7 +219,7 @@ class TorchEngine:
     @torch.inference_mode()
     def _forward(self, ids: Tensor, cells: list[tuple[int, int]], wanted: Tensor, **inputs: Any) -> list[Row]:
         """Rows at `cells`, (batch row, position); the head is not run if there are none to read."""
-        self._rows = torch.tensor([c[0] for c in cells]), torch.tensor([c[1] for c in cells])
+        self._rows = [row for row, _ in cells], [position for _, position in cells]
         try:
             if not cells:
                 self.model.base_model(input_ids=ids, use_cache=False, **inputs)
@@ -263,59 +235,41 @@ class TorchEngine:
         sums, labels, top_ids, top_logits = (column.cpu().double().numpy() for column in columns)
         return [Row(float(s), labels[i], tuple(int(t) for t in top_ids[i]), top_logits[i]) for i, s in enumerate(sums)]
 
-    def _next_batch(self, prompts: list[tuple[int, ...]], sampling: Sampling) -> list[int]:
-        """Indices of the longest prompts that go together. A repetition penalty would also punish padding, so with one
-        only prompts of equal length share a batch."""
-        longest = max(len(prompt) for prompt in prompts)
-        # A step of generation computes one token a row, so that many more rows fit than in a forward of whole prompts.
-        rows = min(_MOST_ROWS, max(1, 16 * self.pack_tokens // (longest + sampling.max_new_tokens)))
-        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
-        if sampling.repetition_penalty != 1:
-            order = [index for index in order if len(prompts[index]) == longest]
-        return order[:rows]
-
     @torch.inference_mode()
-    def _generate(
-        self, prompts: list[tuple[int, ...]], sampling: Sampling, seeds: list[Sequence[int]]
-    ) -> list[tuple[int, ...]]:
+    def _generate(self, prompts: list[Ids], sampling: Sampling, seeds: list[Sequence[int]]) -> list[Ids]:
         pad = self.stop[0] if self.stop else 0
         longest = max(len(prompt) for prompt in prompts)
         ids = torch.tensor([(pad,) * (longest - len(prompt)) + prompt for prompt in prompts], device=self.device)
         mask = torch.tensor([(0,) * (longest - len(prompt)) + (1,) * len(prompt) for prompt in prompts])
-        steps = LogitsProcessorList()
+        steps = transformers.LogitsProcessorList()
         if sampling.temperature > 0:
-            steps.append(TemperatureLogitsWarper(sampling.temperature))
+            steps.append(transformers.TemperatureLogitsWarper(sampling.temperature))
             if sampling.top_p < 1:
-                steps.append(TopPLogitsWarper(sampling.top_p))
-            steps.append(_SeededDraw(seeds))
-        width = self.model.get_output_embeddings().weight.shape[0]
+                steps.append(transformers.TopPLogitsWarper(sampling.top_p))
+            steps.append(_seeded_draw(seeds))
         settings = _SETTINGS(
             max_new_tokens=sampling.max_new_tokens,
             do_sample=False,  # drawing is our last logits processor, which makes the choice the only possible one
             repetition_penalty=sampling.repetition_penalty,
-            suppress_tokens=list(range(self.vocabulary, width)) or None,
+            suppress_tokens=list(range(self.vocabulary, self.shape.vocabulary)) or None,
             eos_token_id=self.stop or None,
             pad_token_id=pad,
         )
-        out = self.model.generate(
-            ids, attention_mask=mask.to(self.device), generation_config=settings, logits_processor=steps
-        )
-        return [_until_stop(row, self.stop) for row in out[:, longest:].tolist()]
+        inputs = {"attention_mask": mask.to(self.device), "generation_config": settings, "logits_processor": steps}
+        out = self.model.generate(ids, **inputs)[:, longest:].tolist()
+        ends = [next((at for at, token in enumerate(row) if token in self.stop), len(row)) for row in out]
+        return [tuple(row[: end + 1]) for row, end in zip(out, ends, strict=True)]
 
     def _only_rows(self, _module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        if self._rows is None:
-            return None
-        batch, position = self._rows
-        return (inputs[0][batch, position][None], *inputs[1:])
+        return (inputs[0][self._rows][None], *inputs[1:]) if self._rows else None
 
     def _count(self, _module: Any, inputs: tuple[Tensor, ...]) -> None:
         self.computed += inputs[0].numel()
 
     def _agree(self, planned: int, computed: int) -> None:
         if planned != computed:
-            raise JudgeError(
-                f"planned {planned} tokens but the model saw {computed}", hint="report this as a bug of the executor"
-            )
+            message = f"planned {planned} tokens but the model saw {computed}"
+            raise JudgeError(message, hint="report this as a bug of the executor")
 
     def _halve(self, error: RuntimeError) -> None:
         """After running out of memory, go on with forwards of half the size; any other error is passed on."""
@@ -332,54 +286,41 @@ class TorchEngine:
 class _BlockAttention:
     """Attention of one run: block by block within a pack, with the keys of the open path carried between packs."""
 
-    def __init__(self, layers: int) -> None:
-        self._layers = layers
-        self._path: dict[int, tuple[Tensor, Tensor]] = {}
-        self._next: dict[int, tuple[Tensor, Tensor]] = {}
+    def __init__(self, layers: int, device: torch.device) -> None:
+        self._layers, self._device = layers, device
+        self._path: dict[int, tuple[Tensor, ...]] = {}
 
-    def start(self, pack: Pack) -> None:
-        self._pack, self._next = pack, {}
-        self._take: Tensor | None = None
-
-    def finish(self) -> None:
+    @contextmanager
+    def over(self, pack: Pack) -> Iterator[None]:
+        """Within the context, every layer of one forward calls this attention once."""
+        self._pack, self._next = pack, dict[int, tuple[Tensor, ...]]()
+        self._take = torch.tensor(pack.take, dtype=torch.long, device=self._device)
+        yield
         if len(self._next) != self._layers:
-            raise JudgeError(
-                f"{len(self._next)} of {self._layers} layers used the shared attention",
-                hint="this architecture is not supported; report it",
-            )
+            message = f"{len(self._next)} of {self._layers} layers used the shared attention"
+            raise JudgeError(message, hint="this architecture is not supported; report it")
         self._path = self._next
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Query (1, heads, n, width), key and value (1, key heads, n, width) -> (1, n, heads, width)."""
-        kept = self._path.get(layer, (key[:, :, :0], value[:, :, :0]))
+        own, kept = (key, value), self._path.get(layer, (key[:, :, :0], value[:, :, :0]))
         exact = torch.float64 if query.dtype == torch.float64 else torch.float32
         out = torch.empty(query.shape, dtype=exact, device=query.device)
         lse = torch.empty(query.shape[:3], dtype=exact, device=query.device)
-        for block in self._pack.blocks:
-            keys, values = self._keys(block, kept, (key, value))
-            part, part_lse = _attend(query[:, :, block.q0 : block.q1], keys, values, scale, causal=block.causal)
-            here, here_lse = out[:, :, block.q0 : block.q1], lse[:, :, block.q0 : block.q1]
-            if block.causal:  # comes first for every query, and covers each once
+        for q0, q1, k0, k1, causal in self._pack.blocks:
+            source, shift = (kept, 0) if k1 <= self._pack.kept else (own, self._pack.kept)
+            keys, values = (tensor[:, :, k0 - shift : k1 - shift] for tensor in source)
+            part, part_lse = _attend(query[:, :, q0:q1], keys, values, scale, causal=causal)
+            here, here_lse = out[:, :, q0:q1], lse[:, :, q0:q1]
+            if causal:  # comes first for every query, and covers each once
                 here.copy_(part)
                 here_lse.copy_(part_lse)
             else:
                 here.lerp_(part.to(exact), torch.sigmoid(part_lse - here_lse)[..., None])
                 here_lse.copy_(torch.logaddexp(here_lse, part_lse))
-        self._carry(layer, kept, (key, value))
+        parts = ((old[:, :, : self._pack.keep], new[:, :, self._take]) for old, new in zip(kept, own, strict=True))
+        self._next[layer] = tuple(torch.cat(part, dim=2) for part in parts)
         return out.to(query.dtype).transpose(1, 2)
-
-    def _keys(self, block: Block, kept: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        first = self._pack.kept
-        source, shift = (kept, 0) if block.k1 <= first else (own, first)
-        keys, values = (tensor[:, :, block.k0 - shift : block.k1 - shift] for tensor in source)
-        return keys, values
-
-    def _carry(self, layer: int, kept: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor]) -> None:
-        if self._take is None:
-            self._take = torch.tensor(self._pack.take, dtype=torch.long, device=own[0].device)
-        parts = ((k[:, :, : self._pack.keep], o[:, :, self._take]) for k, o in zip(kept, own, strict=True))
-        keys, values = (torch.cat(part, dim=2) for part in parts)
-        self._next[layer] = keys, values
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
@@ -392,14 +333,12 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: 
         query = query.reshape(1, key.shape[1], groups * shape[2], shape[3])
     elif query.device.type != "cpu":  # the CPU's operator groups heads itself
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    ops = torch.ops.aten
     if query.device.type == "cpu":
-        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, causal, scale=scale
-        )
+        out, lse = ops._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, scale=scale)
     elif query.device.type == "cuda" and query.dtype != torch.float64:
-        out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, None, True, 0.0, causal, scale=scale
-        )
+        kernel = ops._scaled_dot_product_efficient_attention
+        out, lse, *_ = kernel(query, key, value, None, True, 0.0, causal, scale=scale)
         lse = lse[:, :, : query.shape[2]]  # the kernel rounds the length up
     else:
         scores = query @ key.transpose(2, 3) * scale
@@ -421,33 +360,27 @@ def _attention(
     return blocks(module.layer_idx, query, key, value, options["scaling"]), None
 
 
-AttentionInterface.register(_ATTENTION, _attention)
-AttentionMaskInterface.register(_ATTENTION, sdpa_mask)
+transformers.AttentionInterface.register(_ATTENTION, _attention)
+transformers.AttentionMaskInterface.register(_ATTENTION, sdpa_mask)
 
 
-class _SeededDraw:
-    """Draw each row's next token with that row's own generator: all other tokens get probability 0."""
+def _seeded_draw(seeds: Sequence[Sequence[int]]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Draws each row's next token with that row's own generator: all other tokens get probability 0."""
+    generators = [np.random.default_rng(seed) for seed in seeds]
 
-    def __init__(self, seeds: Sequence[Sequence[int]]) -> None:
-        self._generators = [np.random.default_rng(seed) for seed in seeds]
-
-    def __call__(self, _ids: Tensor, scores: Tensor) -> Tensor:
+    def draw(_ids: Tensor, scores: Tensor) -> Tensor:
         mass = scores.double().softmax(-1).cumsum(-1)
-        draws = torch.tensor([[g.random()] for g in self._generators], dtype=mass.dtype, device=mass.device)
+        draws = torch.tensor([[g.random()] for g in generators], dtype=mass.dtype, device=mass.device)
         chosen = torch.searchsorted(mass, draws * mass[:, -1:], right=True)
         return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)
 
-
-def _until_stop(ids: list[int], stop: list[int]) -> tuple[int, ...]:
-    ends = [position for position, token in enumerate(ids) if token in stop]
-    return tuple(ids[: ends[0] + 1] if ends else ids)
+    return draw
 
 
 def _shape(model: Any) -> Shape:
     config, head = model.config.get_text_config(), model.get_output_embeddings()
-    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not head]
-    weights = sum(module.weight.numel() for module in linear)
+    modules = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not head]
+    linear = sum(module.weight.numel() for module in modules)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return Shape(
-        weights, config.num_hidden_layers, config.num_attention_heads * width, config.hidden_size, head.weight.shape[0]
-    )
+    heads, rows = config.num_attention_heads, head.weight.shape[0]
+    return Shape(linear, config.num_hidden_layers, heads * width, config.hidden_size, rows)

