@@ -13,6 +13,7 @@ from reprolib import cli
         (["fetch", "nothing"], "allowed: leakage_gemini_judgments"),
         (["recompute", "nothing"], "no public study 'nothing'"),
         (["exercises", "nothing"], "no chapter 'nothing'"),
+        (["judge", "in.jsonl", "out.parquet", "--max-new-tokens", "4", "--plan"], "give it with --labels"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_1(arguments, message, capsys, monkeypatch):

@@ -123,10 +123,12 @@ def judge(
     from reprolib.inference.judge import load_judge, read_prompts, take_shard
     from reprolib.inference.store import Store
 
-    rows = take_shard(read_prompts(prompts), shard)
-    asked, items = rows["prompt"].tolist(), rows["id"].tolist()
     if bool(labels) == bool(max_new_tokens):
         raise ParameterError("nothing to do, or two things", hint="give either --labels or --max-new-tokens")
+    if plan and not labels:
+        raise ParameterError("--plan prices label scoring, not written text", hint="give it with --labels")
+    rows = take_shard(read_prompts(prompts), shard)
+    asked, items = rows["prompt"].tolist(), rows["id"].tolist()
     model = load_judge(judge, device=device)
     if plan:
         print(model.cost(asked, labels.split(","), items=items))
@@ -136,8 +138,7 @@ def judge(
     if labels:
         result = model.label_logprobs(asked, labels.split(","), **common)
     else:
-        chosen: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
-        result = model.generate(asked, **chosen, **common)
+        result = model.generate(asked, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, **common)
     result.to_parquet(out, index=False)
     print(f"{out}: {len(result)} rows, {result.attrs['run']['rows_computed']} computed now")
 

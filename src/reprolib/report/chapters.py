@@ -1,7 +1,6 @@
 """The chapters of the book and the parameters each accepts: the one list that the runner and the notebooks share.
 
-A parameters cell in a notebook holds the same names and defaults (a test compares them), so that plain papermill works;
-what is allowed stands here.
+What is allowed stands here; a notebook's parameters cell repeats names and defaults, so that plain papermill works.
 """
 
 from __future__ import annotations
@@ -84,17 +83,15 @@ def validate(chapter: str, values: Mapping[str, Any]) -> Parameters:
     """
     if chapter not in CHAPTERS:
         raise ParameterError(f"no chapter {chapter!r}", hint=_suggest(chapter, CHAPTERS))
-    model = CHAPTERS[chapter]
-    if unknown := [name for name in values if name not in model.model_fields]:
-        raise ParameterError(
-            f"{chapter} has no parameter {unknown[0]!r}", hint=_suggest(unknown[0], model.model_fields)
-        )
+    fields = CHAPTERS[chapter].model_fields
+    if unknown := [name for name in values if name not in fields]:
+        raise ParameterError(f"{chapter} has no parameter {unknown[0]!r}", hint=_suggest(unknown[0], fields))
     try:
-        return model(**values)
+        return CHAPTERS[chapter](**values)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        hint = f"{name}: {model.model_fields[name].description}"
+        hint = f"{name}: {fields[name].description}"
         raise ParameterError(f"{chapter}: {name} is {first['input']!r}: {first['msg']}", hint=hint) from None
 
 
@@ -112,9 +109,8 @@ def check_parameters(chapter: str, namespace: Mapping[str, Any]) -> Any:
 def describe(chapter: str) -> str:
     """The chapter's parameters, one a line: name, default, allowed values, meaning."""
     schema = CHAPTERS[chapter].model_json_schema()["properties"]
-    fields = CHAPTERS[chapter].model_fields
-    return "\n".join(f"  {name} = {fields[name].default!r}{_allowed(schema[name])}: {fields[name].description}"
-                     for name in fields)  # fmt: skip
+    fields = CHAPTERS[chapter].model_fields.items()
+    return "\n".join(f"  {name} = {f.default!r}{_allowed(schema[name])}: {f.description}" for name, f in fields)
 
 
 def _allowed(schema: Mapping[str, Any]) -> str:

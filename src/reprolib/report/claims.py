@@ -1,7 +1,4 @@
-"""What is claimed, and when a number agrees with it: `evidence/claims.toml` and the rules for the six verdicts.
-
-Every criterion is registered before it is run.
-"""
+"""Claims, each registered in `evidence/claims.toml` before it is run, and the rules for the six verdicts."""
 
 from __future__ import annotations
 
@@ -75,10 +72,7 @@ class Verdict(NamedTuple):
 
 
 def load_claims() -> dict[str, Claim]:
-    """Every registered claim by id, in the order of `evidence/claims.toml`.
-
-    Raises ClaimError for an id registered twice or an entry that does not follow `Claim`.
-    """
+    """Every registered claim by id, in file order; ClaimError for an id registered twice or an entry unlike `Claim`."""
     return dict(_parsed((evidence_dir() / "claims.toml").read_text()))
 
 
@@ -94,24 +88,15 @@ def _parsed(text: str) -> dict[str, Claim]:
             message = f"claims.toml, claim {number} ({entry.get('id', 'no id')}): {field}: {first['msg']}"
             raise ClaimError(message, hint=f"fields: {', '.join(Claim.model_fields)}") from None
         if claim.id in claims:
-            raise ClaimError(
-                f"claim {claim.id} is registered twice", hint="give the second one another id, or delete it"
-            )
+            raise ClaimError(f"claim {claim.id} is registered twice", hint="rename the second one, or delete it")
         claims[claim.id] = claim
     return claims
 
 
 def judge_claim(
-    claim: Claim,
-    value: float,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    n: int | None = None,
-    jitter: float = 0.0,
-    inputs: tuple[float, float] | None = None,
-    replication: bool = False,
-) -> Verdict:
+    claim: Claim, value: float, *, low: float | None = None, high: float | None = None, n: int | None = None,
+    jitter: float = 0.0, inputs: tuple[float, float] | None = None, replication: bool = False,
+) -> Verdict:  # fmt: skip
     """The verdict for a value and its interval, by the criterion registered for the claim.
 
     `low`, `high` and `n` are the value's interval and the units behind it; `jitter` is the standard error of the
@@ -138,9 +123,8 @@ def judge_claim(
 def _same_inputs(claim: Claim, value: float, inputs: tuple[float, float] | None) -> Verdict:
     assert claim.value is not None
     if claim.kind == "count":
-        if value == claim.value:
-            return Verdict("reproduced", "equal")
-        return Verdict("differs", f"{value:g} is not {claim.value:g}")
+        differs = Verdict("differs", f"{value:g} is not {claim.value:g}")
+        return Verdict("reproduced", "equal") if value == claim.value else differs
     low, high = printed_interval(claim.value, claim.decimals)
     if low <= value < high or math.isclose(value, low, abs_tol=1e-9):
         return Verdict("reproduced", "equal to the printed digits")

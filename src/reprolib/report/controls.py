@@ -1,7 +1,4 @@
-"""Controls that work without a kernel: range sliders in plain HTML with a formula in JavaScript.
-
-They work from a file, by keyboard, and fall back to a table of worked values when scripts are off.
-"""
+"""Range sliders in plain HTML with a formula in JavaScript: no kernel or server; without scripts, a table instead."""
 
 from __future__ import annotations
 
@@ -27,15 +24,9 @@ class Slider:
 
 
 def show_sliders(
-    name: str,
-    *,
-    sliders: Sequence[Slider],
-    formula: str,
-    result: str,
-    start: float,
-    examples: pd.DataFrame,
+    name: str, *, sliders: Sequence[Slider], formula: str, result: str, start: float, examples: pd.DataFrame,
     decimals: int = 1,
-) -> None:
+) -> None:  # fmt: skip
     """Display sliders and the live value of a formula.
 
     `formula` is a JavaScript expression over the sliders' names (NaN shows as "undefined"); `result` labels its value.

@@ -1,7 +1,4 @@
-"""Figures that a reader can see in light and dark, hear as alt text, and check as a table.
-
-A figure is shown as inline SVG: its text takes the page's font and colour, and it needs no second file.
-"""
+"""Figures that a reader can see in light and dark (inline SVG), hear as alt text, and check as a table."""
 
 from __future__ import annotations
 
@@ -9,12 +6,11 @@ import base64
 import html
 import io
 import re
-from collections.abc import Iterable
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
 import seaborn as sns
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from reprolib.report.page import frame_html, show_html
@@ -22,21 +18,13 @@ from reprolib.report.page import frame_html, show_html
 MIME = "application/vnd.reprolib.alt+json"
 # At least 3:1 against a white and a near-black page, and told apart by common kinds of colour blindness.
 PALETTE = ("#2878b5", "#c8651b", "#178a67", "#b0569b", "#7a7f87")
-_INK, _GRID = "#123456", "#abcdef"  # stand-ins that `_svg` turns into the page's own colours
+INK, _GRID = "#123456", "#abcdef"  # stand-ins that `_svg` turns into the page's own colours
 _STYLE = {
-    "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 10.5,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
-    "legend.frameon": False,
-    "axes.axisbelow": True,
-    **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], _INK),
-    "grid.color": _GRID,
-}
-INK = _INK
+    "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 10.5,
+    "legend.frameon": False, "axes.axisbelow": True, "grid.color": _GRID,
+    **dict.fromkeys(["figure.facecolor", "axes.facecolor", "savefig.facecolor"], "none"),
+    **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], INK),
+}  # fmt: skip
 
 
 def style() -> None:
@@ -45,14 +33,11 @@ def style() -> None:
 
 
 def show(fig: Figure, *, name: str, alt: str, caption: str, data: pd.DataFrame) -> None:
-    """Display a figure with its alt text, its caption and its data as a folded table with a CSV link.
+    """Display a figure with its alt text, its caption and its data as a folded table with a CSV link; closes `fig`.
 
-    Args:
-        fig: a matplotlib figure; closed afterwards.
-        name: unique on the page; becomes the HTML id `fig-<name>` and the CSV's name.
-        alt: what the figure shows, built from the values: read aloud, and copied to the cell's metadata.
-        caption: one or two sentences with the tier of the evidence.
-        data: the plotted numbers.
+    `name`, unique on the page, becomes the HTML id `fig-<name>` and the CSV's name. `alt` says what the figure shows,
+    built from the values: read aloud, and copied to the cell's metadata. `caption` is one or two sentences with the
+    tier of the evidence; `data` holds the plotted numbers.
     """
     described = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" '
     page = (
@@ -66,37 +51,26 @@ def show(fig: Figure, *, name: str, alt: str, caption: str, data: pd.DataFrame) 
 def data_table(data: pd.DataFrame, *, name: str, summary: str = "Data of this figure") -> str:
     """A frame as a folded HTML table, with a link that saves it as CSV without any request."""
     csv = base64.b64encode(data.to_csv(index=False, float_format="%.6g").encode()).decode()
-    table = frame_html(data)
     link = f'<a download="{name}.csv" href="data:text/csv;base64,{csv}">{name}.csv</a>'
-    return f"<details><summary>{html.escape(summary)}</summary>{table}<p>{link}</p></details>"
+    return f"<details><summary>{html.escape(summary)}</summary>{frame_html(data)}<p>{link}</p></details>"
 
 
 def forest(
-    data: pd.DataFrame,
-    *,
-    label: str,
-    by: str | None = None,
-    marker: str | None = None,
-    marker_label: str = "paper",
-    xlabel: str,
-    null: float = 0.0,
-) -> Figure:
+    data: pd.DataFrame, *, label: str, by: str | None = None, marker: str | None = None, marker_label: str = "paper",
+    xlabel: str, null: float = 0.0,
+) -> Figure:  # fmt: skip
     """A forest plot: a row per label, a point with its interval (columns value, low, high), a line at `null`.
 
     Points with the same `label` share a named row, in order of first appearance; `by` gives them a colour and a shape
     each. `marker` is a column with a second number a point, such as the paper's, drawn as an open diamond.
     """
-
-    groups = list(dict.fromkeys(data[by])) if by else [None]
-    fig, ax, rows = _rows(data[label], xlabel=xlabel, null=null, height=0.42 + 0.13 * len(groups))
-    for k, group in enumerate(groups):
-        part = data[data[by] == group] if by else data
-        y = [rows[r] + (k + 1) / (len(groups) + 1) for r in part[label]]
+    fig, ax, groups = _rows(data, label, by=by, xlabel=xlabel, null=null)
+    for k, (group, part, y) in enumerate(groups):
         errors = [(part.value - part.low).clip(lower=0), (part.high - part.value).clip(lower=0)]
         ax.errorbar(part.value, y, xerr=errors, fmt="os^vD"[k], color=PALETTE[k], capsize=3, markersize=5, label=group)
         if marker:
             named = marker_label if k == 0 else None
-            ax.plot(part[marker], y, "D", mfc="none", mec=_INK, markersize=9, linestyle="none", label=named)
+            ax.plot(part[marker], y, "D", mfc="none", mec=INK, markersize=9, linestyle="none", label=named)
     if by or marker:
         _legend(ax)
     return fig
@@ -104,28 +78,26 @@ def forest(
 
 def strip(data: pd.DataFrame, *, x: str, y: str, by: str, xlabel: str, null: float = 0.0) -> Figure:
     """A strip plot: every row of `data` a point, rows of the figure by `y`, colour and shape by `by`."""
-    groups = list(dict.fromkeys(data[by]))
-    fig, ax, rows = _rows(data[y], xlabel=xlabel, null=null, height=0.42 + 0.13 * len(groups))
-    for k, group in enumerate(groups):
-        part = data[data[by] == group]
-        height = [rows[r] + (k + 1) / (len(groups) + 1) for r in part[y]]
+    fig, ax, groups = _rows(data, y, by=by, xlabel=xlabel, null=null)
+    for k, (group, part, height) in enumerate(groups):
         ax.plot(part[x], height, "os^vD"[k], color=PALETTE[k], label=group, markersize=6, alpha=0.85)
     _legend(ax)
     return fig
 
 
-def _rows(labels: Iterable[str], *, xlabel: str, null: float, height: float) -> tuple[Figure, Any, dict[str, int]]:
-    """An empty plot with a named row per distinct label; names stand above their row, so that it fits a phone."""
-    from matplotlib import pyplot as plt
-
-    rows = {label: k for k, label in enumerate(dict.fromkeys(labels))}
-    fig, ax = plt.subplots(figsize=(4.6, 0.7 + height * len(rows)))
-    ax.axvline(null, color=_INK, linewidth=1)
-    for label, k in rows.items():
-        ax.text(0, k + 0.02, label, transform=ax.get_yaxis_transform(), va="center", fontsize=9)
+def _rows(data: pd.DataFrame, label: str, *, by: str | None, xlabel: str, null: float) -> tuple[Figure, Any, list[Any]]:
+    """An empty plot with a row a label, named above it to fit a phone, and each group: name, part of data, heights."""
+    names = list(dict.fromkeys(data[by])) if by else [None]
+    rows = {row: k for k, row in enumerate(dict.fromkeys(data[label]))}
+    fig, ax = plt.subplots(figsize=(4.6, 0.7 + (0.42 + 0.13 * len(names)) * len(rows)))
+    ax.axvline(null, color=INK, linewidth=1)
+    for row, k in rows.items():
+        ax.text(0, k + 0.02, row, transform=ax.get_yaxis_transform(), va="center", fontsize=9)
     ax.set(yticks=[], xlabel=xlabel, ylim=(len(rows), -0.3))
     sns.despine(ax=ax, left=True)
-    return fig, ax, rows
+    parts = [data[data[by] == name] if by else data for name in names]
+    heights = [[rows[row] + (k + 1) / (len(names) + 1) for row in part[label]] for k, part in enumerate(parts)]
+    return fig, ax, list(zip(names, parts, heights, strict=True))
 
 
 def _legend(ax: Any) -> None:
@@ -134,19 +106,15 @@ def _legend(ax: Any) -> None:
 
 def _svg(fig: Figure, name: str) -> str:
     """The figure as an SVG element that inherits the page's font and colours, the same bytes every time."""
-    from matplotlib import pyplot as plt
-
     buffer = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name}):
+    with plt.rc_context({"svg.hashsalt": name}):
         fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     plt.close(fig)
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg ") :], flags=re.DOTALL)
-    text = text.replace(_INK, "currentColor").replace(_GRID, "var(--figure-grid, #b8bec6)")
-    text = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", "inherit", text).replace(
-        'xmlns:xlink="http://www.w3.org/1999/xlink" ', ""
-    )
-    return _scoped(text, name)
+    text = text.replace(INK, "currentColor").replace(_GRID, "var(--figure-grid, #b8bec6)")
+    text = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", "inherit", text)
+    return _scoped(text.replace('xmlns:xlink="http://www.w3.org/1999/xlink" ', ""), name)
 
 
 def _scoped(svg: str, name: str) -> str:

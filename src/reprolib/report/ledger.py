@@ -58,20 +58,11 @@ _open_table: list[Result] | None = None
 
 
 def check(
-    claim_id: str,
-    value: float | Estimate,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    n: int | None = None,
-    tier: Tier = "published",
-    judge: str = "paper",
-    n_unparsed: int = 0,
-    inputs: tuple[float, float] | None = None,
-    rule: str = "",
-    seed: int | None = None,
+    claim_id: str, value: float | Estimate, *, low: float | None = None, high: float | None = None,
+    n: int | None = None, tier: Tier = "published", judge: str = "paper", n_unparsed: int = 0,
+    inputs: tuple[float, float] | None = None, rule: str = "", seed: int | None = None,
     data: dict[str, str] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Judge `value` by the criterion of the claim, record the result in the cell's output and show one line.
 
     `value` is in the claim's unit: a number with `low`, `high`, `n`, `rule` and `seed`, or an `Estimate` that brings
@@ -79,15 +70,12 @@ def check(
     rounded inputs allow (`metrics.rounding.allowed_by_rounding`), `n_unparsed` counts judgments without a verdict, and
     `data` holds the SHA-256 of released files by name. Raises ClaimError if the claim is not registered.
     """
-    claim = registered(claim_id)
-    jitter = 0.0
+    claim, replication, jitter = registered(claim_id), judge != "paper", 0.0
     if isinstance(value, Estimate):
         jitter = value.jitter
         low, high, n, seed = value.low, value.high, value.n, value.seed
         rule, value = rule or value.rule, value.value
-    verdict = judge_claim(
-        claim, value, low=low, high=high, n=n, jitter=jitter, inputs=inputs, replication=judge != "paper"
-    )
+    verdict = judge_claim(claim, value, low=low, high=high, n=n, jitter=jitter, inputs=inputs, replication=replication)
     result = Result(
         claim_id=claim_id, tier=tier, judge=judge, value=value, low=low, high=high, n=n, n_unparsed=n_unparsed,
         rule=rule, seed=seed, data=data or {}, verdict=verdict.name, reason=verdict.reason, n_needed=verdict.n_needed,
@@ -135,14 +123,13 @@ def collect(notebook: dict[str, Any]) -> list[Result]:
     Raises ClaimError if one (claim, tier, judge) has two results, or a result fits no registered claim.
     """
     found: dict[tuple[str, str, str], Result] = {}
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", []):
-            for entry in output.get("data", {}).get(MIME, []):
-                result = Result(**entry)
-                registered(result.claim_id)
-                if result.key in found:
-                    raise ClaimError(f"two results for {' / '.join(result.key)}", hint="check each claim once")
-                found[result.key] = result
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    for entry in [entry for output in outputs for entry in output.get("data", {}).get(MIME, [])]:
+        result = Result(**entry)
+        registered(result.claim_id)
+        if result.key in found:
+            raise ClaimError(f"two results for {' / '.join(result.key)}", hint="check each claim once")
+        found[result.key] = result
     return list(found.values())
 
 
@@ -189,12 +176,9 @@ def anchor(claim_id: str, tier: str = "", judge: str = "paper") -> str:
 
 def _display(results: list[Result]) -> None:
     claims = load_claims()
-    plain = "\n".join(
-        f"{MARKS[r.verdict]} {r.verdict}: {claims[r.claim_id].statement} "
-        f"Paper {claims[r.claim_id].printed}, here {r.shown}. {r.reason}."
-        for r in results
-    )
-    show_html(results_table(results), plain=plain, extra={MIME: [r.model_dump() for r in results]})
+    said = [(r, f"{claims[r.claim_id].statement} Paper {claims[r.claim_id].printed}") for r in results]
+    lines = [f"{MARKS[r.verdict]} {r.verdict}: {text}, here {r.shown}. {r.reason}." for r, text in said]
+    show_html(results_table(results), plain="\n".join(lines), extra={MIME: [r.model_dump() for r in results]})
 
 
 def registered(claim_id: str) -> Claim:
@@ -208,9 +192,9 @@ def registered(claim_id: str) -> Claim:
 
 
 def _shown(claim: Claim, value: float, low: float | None, high: float | None) -> str:
-    # One digit more than the paper prints, so that a reader sees how a value rounds.
-    digits = claim.decimals + (1 if claim.kind == "rate" else 0)
     if claim.kind == "count":
         return f"{value:g}"
-    interval = None if low is None or high is None else Estimate(value, low, high, 0).text(digits)
-    return interval or Estimate(value, value, value, 0).text(digits).split(" ")[0]
+    digits = claim.decimals + (claim.kind == "rate")  # one more than the paper prints shows how a rate rounds
+    if low is None or high is None:
+        return Estimate(value, value, value, 0).text(digits).split(" ")[0]
+    return Estimate(value, low, high, 0).text(digits)

@@ -54,11 +54,9 @@ def gate(notebook: Notebook, chapter: str) -> None:
     """
     ours = (c for c in notebook.cells if "papermill-error-cell-tag" not in c.metadata.get("tags", []))
     for number, cell in enumerate(ours):
-        if cell.cell_type != "code":
-            continue
-        if cell.execution_count is None and cell.source.strip():
+        if cell.cell_type == "code" and cell.execution_count is None and cell.source.strip():
             raise ChapterError(f"{chapter}: cell {number} was not run", hint="run the chapter again")
-        for output in cell.outputs:
+        for output in cell.get("outputs", []):
             if output.output_type == "error":
                 raise ChapterError(f"{chapter}: cell {number} raised {output.ename}: {output.evalue}")
             if output.get("name") == "stderr":
@@ -77,22 +75,19 @@ def student_copy(notebook: Notebook) -> Notebook:
     Keeps the title, every cell tagged `parameters` or `setup`, and the section "Exercises"; in cells tagged `solution`
     the lines between `# BEGIN SOLUTION` and `# END SOLUTION` give way to a stub.
     """
-    cells: list[Notebook] = []
-    inside = False
-    for number, cell in enumerate(notebook.cells):
+    student = copy.deepcopy(notebook)
+    student.cells, inside = [], False
+    for number, cell in enumerate(copy.deepcopy(notebook.cells)):
         tags = cell.metadata.get("tags", [])
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
             inside = cell.source.startswith("## Exercises")
         if not (number == 0 or inside or {"parameters", "setup"} & set(tags)):
             continue
-        kept = copy.deepcopy(cell)
-        kept.id = f"student-{len(cells)}"
+        cell.id = f"student-{len(student.cells)}"
         if "solution" in tags:
-            kept.source = re.sub(rf"{_BEGIN}.*?{_END}", _STUB, cell.source, flags=re.DOTALL)
-        cells.append(kept)
-    result = nbformat.v4.new_notebook(cells=cells, metadata=copy.deepcopy(notebook.metadata))
-    result.nbformat_minor = notebook.nbformat_minor
-    return result
+            cell.source = re.sub(rf"{_BEGIN}.*?{_END}", _STUB, cell.source, flags=re.DOTALL)
+        student.cells.append(cell)
+    return student
 
 
 def dump(notebook: Notebook) -> str:

@@ -7,6 +7,7 @@ a chapter's earlier result is replaced only once the new one has passed the gate
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -57,9 +58,8 @@ class Job:
     @property
     def current(self) -> bool:
         """Whether the executed notebook was made from exactly these inputs."""
-        if not (self.executed.is_file() and self.results.is_file()):
-            return False
-        return bool(json.loads(self.results.read_text())["digest"] == self.digest)
+        made = self.executed.is_file() and self.results.is_file()
+        return made and bool(json.loads(self.results.read_text())["digest"] == self.digest)
 
 
 def results_dir() -> Path:
@@ -88,8 +88,7 @@ def plan(chapters: Sequence[str], *, profile: str, overrides: Mapping[str, Any])
         validate(chosen[0], {unknown[0]: overrides[unknown[0]]})  # raises, with a suggestion
     common, jobs = _common_digest(), []
     for chapter in chosen:
-        given = {**{k: v for k, v in known[profile].items() if k != "about"}, **overrides}
-        given = {k: v for k, v in given.items() if k in CHAPTERS[chapter].model_fields}
+        given = {k: v for k, v in {**known[profile], **overrides}.items() if k in CHAPTERS[chapter].model_fields}
         parameters = validate(chapter, given)
         typed = {k: v for k, v in parameters.model_dump(mode="json").items() if k in given}
         source = root() / "notebooks" / f"{chapter}.ipynb"
@@ -102,10 +101,8 @@ def show_plan(jobs: Sequence[Job]) -> str:
     """What would run, with every parameter, as text."""
     lines = []
     for job in jobs:
-        lines += [
-            f"{job.chapter}: {'unchanged, would be skipped' if job.current else 'would run'}",
-            describe(job.chapter),
-        ]
+        state = "unchanged, would be skipped" if job.current else "would run"
+        lines += [f"{job.chapter}: {state}", describe(job.chapter)]
         lines += [f"  given: {name} = {value!r}" for name, value in job.overrides.items()]
     return "\n".join(lines)
 
@@ -119,10 +116,8 @@ def run(jobs: Sequence[Job], *, workers: int = 2, time_limit: float = 600.0) -> 
 
     pending = [job for job in jobs if not job.current]
     failures: list[str] = []
-    with (
-        tqdm(total=len(pending), unit="chapter", leave=False, disable=None) as bar,
-        ThreadPoolExecutor(workers) as pool,
-    ):
+    bar = tqdm(total=len(pending), unit="chapter", leave=False, disable=None)
+    with bar, ThreadPoolExecutor(workers) as pool:
         futures = {pool.submit(_execute, job, time_limit): job.chapter for job in pending}
         for future in as_completed(futures):
             try:
@@ -189,11 +184,9 @@ def _common_digest() -> bytes:
     from reprolib.evidence import download
 
     base = root()
-    files = sorted(
-        f
-        for f in [*files_below(base / "src"), *files_below(base / "evidence"), base / "constraints.txt"]
-        if f.is_file()
-    )
+    files = [*files_below(base / "src"), *files_below(base / "evidence"), base / "constraints.txt"]
+    named = [(str(f.relative_to(base)).encode(), f.read_bytes()) for f in sorted(files) if f.is_file()]
     state = {name: download.at_hand([name]) for name in download.sources()}
-    parts = [part for f in files for part in (str(f.relative_to(base)).encode(), f.read_bytes())]
-    return digest_of([*parts, platform.python_version().encode(), json.dumps(state).encode()]).encode()
+    return digest_of(
+        [*itertools.chain(*named), platform.python_version().encode(), json.dumps(state).encode()]
+    ).encode()

@@ -69,7 +69,8 @@ def load_results() -> dict[str, list[Result]]:
 def verdicts() -> dict[str, str]:
     """The verdict of every registered claim, "not attempted" and "paper unclear" included."""
     decided = headline([r for found in load_results().values() for r in found])
-    return {c.id: decided[c.id].verdict if c.id in decided else _without_result(c)[0] for c in load_claims().values()}
+    claims = load_claims().items()
+    return {i: decided[i].verdict if i in decided else _without_result(c)["verdict"] for i, c in claims}
 
 
 def summary() -> str:
@@ -80,17 +81,15 @@ def summary() -> str:
 
 def write_pages() -> None:
     """The ledger (page, JSON, CSV), its summary for the front page, timings and provenance, under book/generated/."""
-    base, rows, decided = root(), _ledger_rows(), verdicts()
+    base, rows, decided, claims = root(), _ledger_rows(), verdicts(), load_claims().values()
     folder = base / "book" / "generated"
     write_text(folder / "ledger.json", json.dumps(rows, indent=1) + "\n")
     write_text(folder / "ledger.csv", pd.DataFrame(rows).drop(columns="data", errors="ignore").to_csv(index=False))
-    by_paper = [(name, Counter(decided[c.id] for c in load_claims().values() if c.paper == paper))
-                for paper, name in PAPERS.items()]  # fmt: skip
+    by_paper = [(name, Counter(decided[c.id] for c in claims if c.paper == paper)) for paper, name in PAPERS.items()]
     filters = {"paper": PAPERS.items(), "tier": [(t, t) for t in ("published", "public", "recorded", "live")],
                "verdict": [(v, f"{MARKS[v]} {v}") for v in VERDICTS]}  # fmt: skip
-    present = {
-        field: [(k, v) for k, v in choices if any(r[field] == k for r in rows)] for field, choices in filters.items()
-    }
+    seen = {field: {row[field] for row in rows} for field in filters}
+    present = {field: [(k, v) for k, v in choices if k in seen[field]] for field, choices in filters.items()}
     costs = {p.stem: json.loads(p.read_text()) for p in sorted((base / "_build" / "timings").glob("*.json"))}
     files = [base / "constraints.txt", *sorted(files_below(base / "evidence"))]
     lock = re.findall(r"^([\w.-]+)==(\S+)$", (base / "constraints.txt").read_text(), re.MULTILINE)
@@ -114,27 +113,24 @@ def _render(template: str, values: dict[str, Any]) -> str:
     return environment.get_template(template).render(values)
 
 
-def _without_result(claim: Claim) -> tuple[str, str]:
-    return ("paper unclear", claim.unclear) if claim.unclear else ("not attempted", claim.not_attempted)
+def _without_result(claim: Claim) -> dict[str, str]:
+    if claim.unclear:
+        return {"verdict": "paper unclear", "reason": claim.unclear}
+    return {"verdict": "not attempted", "reason": claim.not_attempted}
 
 
 def _ledger_rows() -> list[dict[str, Any]]:
     """One row a result, claims without one included, in the order of claims.toml."""
-    found: dict[str, list[tuple[str, Result]]] = {}
-    for chapter, results in load_results().items():
-        for r in results:
-            found.setdefault(r.claim_id, []).append((chapter, r))
+    found = [(chapter, r) for chapter, results in load_results().items() for r in results]
     nothing = dict.fromkeys([*Result.model_fields, "link"])
-    rows = []
+    rows: list[dict[str, Any]] = []
     for c in load_claims().values():
         about = {"claim_id": c.id, "paper": c.paper, "locator": c.locator, "statement": c.statement,
                  "published": c.printed, "source": c.source, "chapter": c.notebook}  # fmt: skip
-        if c.id not in found:
-            verdict, reason = _without_result(c)
-            rows.append(
-                {**nothing, **about, "anchor": anchor(c.id), "tier": c.tier, "verdict": verdict, "reason": reason}
-            )
-        for chapter, r in found.get(c.id, []):
+        ours = [(chapter, r) for chapter, r in found if r.claim_id == c.id]
+        if not ours:
+            rows.append({**nothing, **about, "anchor": anchor(c.id), "tier": c.tier, **_without_result(c)})
+        for chapter, r in ours:
             link = f"../chapters/{chapter}.html#{anchor(*r.key)}"
             rows.append({**r.model_dump(), **about, "anchor": anchor(*r.key), "chapter": chapter, "link": link})
     return rows
@@ -146,8 +142,7 @@ def _jupyter_book(base: Path, site: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     program = Path(sys.executable).with_name("jupyter-book")
     command = [str(program), "build", str(base / "book"), "-W", "-n", "--keep-going", "-q"]
-    options = {"--config": base / "_config.yml", "--toc": base / "_toc.yml", "--path-output": draft}
-    command += [str(part) for pair in options.items() for part in pair]
+    command += [f"--config={base / '_config.yml'}", f"--toc={base / '_toc.yml'}", f"--path-output={draft}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=base)
     built = draft / "_build" / "html"
     if done.returncode != 0 or not (built / "index.html").is_file():
