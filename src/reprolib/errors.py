@@ -1,7 +1,5 @@
 """Every error a user can cause: one base class, so one `except` and one line on the terminal."""
 
-from __future__ import annotations
-
 
 class ReprolibError(Exception):
     """What went wrong, and in `hint` what is allowed or what to do next.

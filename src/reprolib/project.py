@@ -1,6 +1,4 @@
-"""Where the project is: the folder that holds `evidence/`, `notebooks/` and `book/`.
-
-The rule, first match wins:
+"""Where the project is: the folder that holds `evidence/`, `notebooks/` and `book/`. The first match wins:
 
 1. `$REPROLIB_ROOT`, if set;
 2. the current folder or the nearest one above it that holds `evidence/claims.toml`;
@@ -29,8 +27,8 @@ def root() -> Path:
         if (Path(named) / _MARK).is_file():
             return Path(named).resolve()
         raise EvidenceError(f"REPROLIB_ROOT is {named!r}, which holds no {_MARK}", hint="unset it or name a checkout")
-    package = Path(__file__).resolve().parent
-    for folder in [*_upwards(Path.cwd()), package.parents[1], package / "_project"]:
+    package, here = Path(__file__).resolve().parent, Path.cwd()
+    for folder in [here, *here.parents, package.parents[1], package / "_project"]:
         if (folder / _MARK).is_file():
             return folder.resolve()
     raise EvidenceError(f"found no {_MARK}", hint="run inside a checkout, or set REPROLIB_ROOT to one")
@@ -61,7 +59,3 @@ def write_text(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text)
     draft.replace(path)
-
-
-def _upwards(folder: Path) -> list[Path]:
-    return [folder, *folder.parents]

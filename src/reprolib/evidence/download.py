@@ -71,9 +71,9 @@ def locate(name: str) -> Path | None:
 
 
 def fetch(names: Iterable[str] = ()) -> dict[str, Path]:
-    """Bring the named files (default: all) into the cache and return their paths; a wrong file is not kept.
+    """Paths of the named files (default: all), downloaded if need be.
 
-    Raises EvidenceError if a download fails or its digest is not the pinned one.
+    Raises EvidenceError if a download fails or has another digest than the pinned one; such a file is not kept.
     """
     return {name: locate(name) or _download(source(name)) for name in (names or sources())}
 
@@ -89,14 +89,11 @@ def _download(item: Source) -> Path:
     try:
         pooch.retrieve(item.url, f"sha256:{item.sha256}", fname=path.name, path=path.parent, progressbar=False)
     except ValueError as error:
-        raise EvidenceError(
-            f"{item.name}: the downloaded file is not the pinned one", hint="nothing was kept"
-        ) from error
+        raise EvidenceError(f"{item.name}: the download is not the pinned one", hint="nothing was kept") from error
     except Exception as error:  # pooch hands on what its transport raised: requests, urllib3 or OSError
+        message = f"{item.name}: download of {item.url} failed ({type(error).__name__})"
         hint = "check the network, or set REPROLIB_MIRROR to a folder that has it"
-        raise EvidenceError(
-            f"{item.name}: download of {item.url} failed ({type(error).__name__})", hint=hint
-        ) from error
+        raise EvidenceError(message, hint=hint) from error
     return path
 
 

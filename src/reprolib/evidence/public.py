@@ -70,9 +70,9 @@ def public_study(study: str, *, sources: list[str]) -> Callable[[Compute], Calla
 
 
 def recompute(study: str, *, write: bool = False) -> str:
-    """Compute a study from its data (fetched if need be) and compare with, or write, the committed result.
+    """One line on a study computed from its data (fetched if need be): equal to the committed result, or written.
 
-    Returns one line that says what happened. Raises EvidenceError if they differ and `write` is false.
+    Raises EvidenceError if they differ and `write` is false.
     """
     if study not in studies():
         raise EvidenceError(f"no public study {study!r}", hint=f"allowed: {', '.join(studies())}")
@@ -81,9 +81,8 @@ def recompute(study: str, *, write: bool = False) -> str:
         path.write_text(json.dumps(fresh, indent=1, sort_keys=True) + "\n")
         return f"{study}: wrote {path.name}"
     if difference := _difference(json.loads(path.read_text())["values"], fresh["values"]):
-        raise EvidenceError(
-            f"{study}: recomputed and committed results differ at {difference}", hint="--write keeps it"
-        )
+        message = f"{study}: recomputed and committed results differ at {difference}"
+        raise EvidenceError(message, hint="--write keeps it")
     return f"{study}: recomputed, equal to the committed result"
 
 

@@ -16,10 +16,8 @@ _ORIGIN = ["source", "locator"]
 def load(name: str) -> pd.DataFrame:
     """The published table `name`, checked against its description in `evidence/published/tables.toml`.
 
-    Rates are in percent, 0 to 100; every row carries `source` and `locator`.
-
-    Raises:
-        EvidenceError: an unknown table, a missing column or cell, a rate outside 0..100, a duplicate row.
+    Rates are in percent, 0 to 100; every row carries `source` and `locator`. Raises EvidenceError for an unknown
+    table, a missing column or cell, a rate outside 0..100, or a duplicate row.
 
     >>> load("leakage_table1").query("benchmark == 'Arena-Hard'").pls.tolist()
     [28.7, -1.5, 13.1, 37.1, 1.0, 25.4]
@@ -45,9 +43,8 @@ def _check(table: pd.DataFrame, wants: dict[str, Any], file: str) -> None:
     if missing := [c for c in columns if c not in table]:
         raise EvidenceError(f"{file} lacks the column {', '.join(missing)}", hint=f"it must have {', '.join(columns)}")
     if empty := [c for c in columns if table[c].isna().any()]:
-        raise EvidenceError(
-            f"{file} has an empty cell in {', '.join(empty)}", hint=f"line {_line(table[empty].isna())}"
-        )
+        hint = f"line {_line(table[empty].isna())}"
+        raise EvidenceError(f"{file} has an empty cell in {', '.join(empty)}", hint=hint)
     for column in wants["rates"]:
         outside = ~pd.to_numeric(table[column], errors="coerce").between(0, 100)
         if outside.any():

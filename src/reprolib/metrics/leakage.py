@@ -30,25 +30,17 @@ def win_rate(wins: npt.ArrayLike, ties: npt.ArrayLike, losses: npt.ArrayLike, *,
     if tie_rule not in TIE_RULES:
         raise ParameterError(f"tie_rule is {tie_rule!r}", hint=f"allowed: {', '.join(TIE_RULES)}")
     w, t, x = (np.asarray(a, dtype=float) for a in (wins, ties, losses))
+    won = w + t / 2 if tie_rule == "half" else w
     with np.errstate(invalid="ignore", divide="ignore"):
-        if tie_rule == "strict":
-            return w / (w + t + x)
-        if tie_rule == "half":
-            return (w + t / 2) / (w + t + x)
-        return w / (w + x)
+        return won / (w + x if tie_rule == "drop" else w + t + x)
 
 
 def pls(own_i: npt.ArrayLike, other_i: npt.ArrayLike, own_j: npt.ArrayLike, other_j: npt.ArrayLike) -> Any:
     """Preference leakage score, between -1 and 1; NaN where undefined (a student that neither judge ever lets win).
 
-    Args:
-        own_i: win rate of student i under judge i, WR(i, i).
-        other_i: win rate of student i under judge j, WR(i, j).
-        own_j: win rate of student j under judge j, WR(j, j).
-        other_j: win rate of student j under judge i, WR(j, i).
-
-    The paper's two-step definition (each win rate's excess over the mean of the two judges, relative to that mean,
-    averaged over the students) is this closed form: half of (a - b)/(a + b) + (c - d)/(c + d).
+    `own_i` and `other_i` are the win rates of student i under judges i and j, `own_j` and `other_j` those of student j
+    under judges j and i. The paper's two-step definition (each win rate's excess over the mean of the two judges,
+    relative to that mean, averaged over the students) is this closed form: half of (a - b)/(a + b) + (c - d)/(c + d).
 
     >>> round(float(pls(55.1, 36.8, 63.2, 44.9)), 3)    # the paper's example, 18.4 %
     0.184
@@ -64,8 +56,7 @@ def pls_of_shares(shares: npt.ArrayLike, *, tie_rule: TieRule = "strict") -> Any
     >>> round(float(pls_of_shares([[38.4, 34.6, 27.0], [18.2, 39.8, 42.0]])), 5)
     0.28714
     """
-    table = np.asarray(shares, dtype=float)
-    win, tie, loss = (table[..., k] for k in range(3))
+    win, tie, loss = np.moveaxis(np.asarray(shares, dtype=float), -1, 0)
     rate_i = win_rate(win, tie, loss, tie_rule=tie_rule)
     rate_j = win_rate(loss, tie, win, tie_rule=tie_rule)
     return pls(rate_i[..., 0], rate_i[..., 1], rate_j[..., 1], rate_j[..., 0])

@@ -48,13 +48,8 @@ class Estimate:
 
     def text(self, decimals: int = 1) -> str:
         """Value and interval, such as ``28.7 [21.4, 36.2]``."""
-        value, low, high = (_plain(x, decimals) for x in (self.value, self.low, self.high))
+        value, low, high = (f"{x:z.{decimals}f}" for x in (self.value, self.low, self.high))  # z: no "-0.0"
         return f"{value} [{low}, {high}]"
-
-
-def _plain(x: float, decimals: int) -> str:
-    text = f"{x:.{decimals}f}"
-    return text.lstrip("-") if float(text) == 0 else text
 
 
 def cluster_sums(rows: npt.ArrayLike, clusters: npt.ArrayLike) -> Array:
@@ -63,22 +58,16 @@ def cluster_sums(rows: npt.ArrayLike, clusters: npt.ArrayLike) -> Array:
     >>> cluster_sums([[1, 0], [0, 1], [1, 1]], ["q1", "q1", "q2"]).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    table = np.asarray(rows, dtype=float)
-    _, index = np.unique(np.asarray(clusters), return_inverse=True)
+    table, index = np.asarray(rows, dtype=float), np.unique(clusters, return_inverse=True)[1]
     sums = np.zeros((index.max() + 1, table.shape[1]))
     np.add.at(sums, index, table)
     return sums
 
 
 def bootstrap(
-    sums: npt.ArrayLike,
-    statistic: Statistic,
-    *,
-    draws: int = 10_000,
-    seed: int = 0,
-    method: Method = "percentile",
-    level: float = 0.95,
-) -> Estimate:
+    sums: npt.ArrayLike, statistic: Statistic, *,
+    draws: int = 10_000, seed: int = 0, method: Method = "percentile", level: float = 0.95,
+) -> Estimate:  # fmt: skip
     """Cluster bootstrap of a statistic of sums.
 
     `sums` has one row of sufficient statistics a cluster, shape (clusters, k), see `cluster_sums`; `statistic` maps
@@ -93,24 +82,18 @@ def bootstrap(
     _check(len(table), level)
     value = float(statistic(table.sum(axis=0)))
     sample = np.concatenate([np.asarray(statistic(weights @ table)) for weights in _weights(len(table), draws, seed)])
-    defined = sample[np.isfinite(sample)]
-    low_q, high_q = (1 - level) / 2, (1 + level) / 2
+    quantiles: tuple[float, ...] = ((1 - level) / 2, (1 + level) / 2)
     if method == "bca":
         jackknife = np.asarray(statistic(table.sum(axis=0) - table))
-        low_q, high_q = _bca_quantiles(value, defined, jackknife, low_q, high_q)
+        quantiles = _bca_quantiles(value, sample[np.isfinite(sample)], jackknife, quantiles)
     rule = f"{method} cluster bootstrap, {draws} draws, {level:.0%}"
-    return _estimate(value, defined, (low_q, high_q), len(table), rule, seed, draws)
+    return _estimate(value, sample, quantiles, len(table), rule, seed)
 
 
 def multinomial_bootstrap(
-    shares: npt.ArrayLike,
-    n: int | Sequence[int],
-    statistic: Statistic,
-    *,
-    draws: int = 10_000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Estimate:
+    shares: npt.ArrayLike, n: int | Sequence[int], statistic: Statistic, *,
+    draws: int = 10_000, seed: int = 0, level: float = 0.95,
+) -> Estimate:  # fmt: skip
     """Parametric bootstrap for printed rates, when the judgments themselves are not released.
 
     Each row of `shares` (shape (rows, categories), any positive scale) is redrawn as `n` (one number, or one a row)
@@ -128,10 +111,9 @@ def multinomial_bootstrap(
     rng = np.random.default_rng(seed)
     redrawn = [rng.multinomial(size, row, size=draws) / size for size, row in zip(sizes, table, strict=True)]
     sample = np.asarray(statistic(np.stack(redrawn, axis=1)))
-    defined = sample[np.isfinite(sample)]
     rule = f"parametric bootstrap, rows independent, {draws} draws, {level:.0%}"
     quantiles = ((1 - level) / 2, (1 + level) / 2)
-    return _estimate(float(statistic(table)), defined, quantiles, int(sizes.min()), rule, seed, draws)
+    return _estimate(float(statistic(table)), sample, quantiles, int(sizes.min()), rule, seed)
 
 
 def wilson(successes: int, n: int, *, level: float = 0.95) -> Estimate:
@@ -145,17 +127,15 @@ def wilson(successes: int, n: int, *, level: float = 0.95) -> Estimate:
     return Estimate(successes / n, float(interval.low), float(interval.high), n, f"Wilson, {level:.0%}")
 
 
-def _estimate(
-    value: float, sample: Array, quantiles: tuple[float, ...], n: int, rule: str, seed: int, draws: int
-) -> Estimate:
-    """An estimate from the defined draws; its jitter is that of the less certain end."""
-    if not len(sample):
-        return Estimate(value, math.nan, math.nan, n, rule, seed, draws)
-    ends = np.quantile(sample, quantiles)
-    spread = [math.sqrt(q * (1 - q) / len(sample)) for q in quantiles]
-    around = [np.quantile(sample, np.clip([q - s, q + s], 0, 1)) for q, s in zip(quantiles, spread, strict=True)]
-    jitter = max(float(b - a) / 2 for a, b in around)
-    return Estimate(value, float(ends[0]), float(ends[1]), n, rule, seed, draws - len(sample), jitter)
+def _estimate(value: float, sample: Array, quantiles: tuple[float, ...], n: int, rule: str, seed: int) -> Estimate:
+    """An estimate from the draws that are defined; its jitter is that of the less certain end."""
+    defined = sample[np.isfinite(sample)]
+    if not len(defined):
+        return Estimate(value, math.nan, math.nan, n, rule, seed, len(sample))
+    low, high = (float(end) for end in np.quantile(defined, quantiles))
+    spread = [(q, math.sqrt(q * (1 - q) / len(defined))) for q in quantiles]
+    jitter = max(float(np.ptp(np.quantile(defined, np.clip([q - s, q + s], 0, 1)))) / 2 for q, s in spread)
+    return Estimate(value, low, high, n, rule, seed, len(sample) - len(defined), jitter)
 
 
 def _weights(clusters: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -165,7 +145,7 @@ def _weights(clusters: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.in
         yield rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=min(_CHUNK, draws - start))
 
 
-def _bca_quantiles(value: float, sample: Array, jackknife: Array, *quantiles: float) -> tuple[float, ...]:
+def _bca_quantiles(value: float, sample: Array, jackknife: Array, quantiles: Sequence[float]) -> tuple[float, ...]:
     # Ties count half, so that a discrete statistic is not called biased.
     below = np.mean(sample < value) + np.mean(sample == value) / 2
     bias = stats.norm.ppf(np.clip(below, 1e-6, 1 - 1e-6))

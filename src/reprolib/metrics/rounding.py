@@ -1,7 +1,4 @@
-"""What a printed number can stand for.
-
-18.4 with one decimal is [18.35, 18.45), and a value recomputed from rounded inputs may be anything those inputs allow.
-"""
+"""What a printed number can stand for, and what a value recomputed from rounded inputs may be."""
 
 from __future__ import annotations
 
@@ -21,8 +18,7 @@ def printed_interval(value: float, decimals: int) -> tuple[float, float]:
     >>> printed_interval(18.4, 1)
     (18.35, 18.45)
     """
-    half = Decimal(5).scaleb(-decimals - 1)
-    exact = Decimal(repr(float(value)))
+    exact, half = Decimal(repr(float(value))), Decimal(5).scaleb(-decimals - 1)
     return float(exact - half), float(exact + half)
 
 

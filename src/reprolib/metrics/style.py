@@ -42,8 +42,7 @@ def predict_author(
     """Whether a logistic regression names each text's author, never trained on a text of the same group.
 
     `data`: texts, which become TF-IDF of words, punctuation marks and runs of white space; or their `style_counts`,
-    which enter as log(1 + count). Groups are questions: answers to one question never stand in both the training and
-    the test part. Returns one flag a text.
+    which enter as log(1 + count). Groups are questions. Returns one flag a text.
     """
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
     from sklearn.linear_model import LogisticRegression
@@ -55,9 +54,7 @@ def predict_author(
         table: Any = data
         model = make_pipeline(FunctionTransformer(np.log1p), StandardScaler(), LogisticRegression())
     else:
-        table = CountVectorizer(token_pattern=_TOKEN, min_df=2).fit_transform(
-            data
-        )  # only counts: nothing is learnt here
+        table = CountVectorizer(token_pattern=_TOKEN, min_df=2).fit_transform(data)  # counts: nothing is learnt here
         model = make_pipeline(TfidfTransformer(sublinear_tf=True), LogisticRegression())
     predicted = cross_val_predict(model, table, np.asarray(authors), groups=groups, cv=GroupKFold(folds))
     return np.asarray(predicted == np.asarray(authors))

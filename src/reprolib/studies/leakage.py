@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +19,13 @@ from reprolib.errors import EvidenceError
 from reprolib.evidence import published
 from reprolib.evidence.public import public_study
 from reprolib.metrics.leakage import TIE_RULES, TieRule, pls_of_shares, two_game_verdict
-from reprolib.metrics.resampling import Array, Estimate, bootstrap, cluster_sums, multinomial_bootstrap
+from reprolib.metrics.resampling import Array, Estimate, Statistic, bootstrap, cluster_sums, multinomial_bootstrap
 from reprolib.metrics.rounding import allowed_by_rounding
 from reprolib.metrics.style import HABITS, predict_author, style_counts
 from reprolib.tables import PAIRWISE, check_table
 
 BENCHMARKS = ("Arena-Hard", "AlpacaEval 2.0")
-_SHARES = ["win_a", "tie", "win_b"]
+_ROW, _SHARES = ["benchmark", "student", "author_a", "author_b"], ["win_a", "tie", "win_b"]
 
 
 class Cell(NamedTuple):
@@ -57,63 +58,42 @@ def table1(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) 
     Intervals are parametric bootstraps over the benchmark's questions, judges taken as independent: conservative, since
     both read the same answers. AlpacaEval's rates are length-controlled, so its intervals are approximate.
     """
-    rates = published.load("leakage_raw_rates")
+    rates, score = published.load("leakage_raw_rates"), partial(_mean_pls, tie_rule=tie_rule)
     cells = []
     for row in published.load("leakage_table1").itertuples():
         benchmarks = BENCHMARKS if row.benchmark == "Average" else (row.benchmark,)
         rows = pd.concat([_related_judges(rates, b, row) for b in benchmarks])
-        estimate = multinomial_bootstrap(
-            rows[_SHARES], rows.n, lambda s: _mean_pls(s, tie_rule), draws=draws, seed=seed
-        )
+        estimate = multinomial_bootstrap(rows[_SHARES], rows.n, score, draws=draws, seed=seed)
         if row.benchmark == "Average":
             estimate = replace(estimate, n=int(sum(set(rows.n))))  # the questions of both benchmarks
-        inputs = allowed_by_rounding(
-            lambda x: _mean_pls(_with_ties(x), tie_rule), rows[["win_a", "win_b"]].to_numpy().ravel()
-        )
+        wins = rows[["win_a", "win_b"]].to_numpy().ravel()
+        inputs = allowed_by_rounding(lambda x: score(_with_ties(x)), wins)
         cells.append(Cell(row.benchmark, row.student, row.author_a, row.author_b, row.pls, estimate, inputs))
     return cells
 
 
 def cells_frame(cells: Sequence[Cell]) -> pd.DataFrame:
     """Cells as a table for a figure: row (its label), benchmark, value, low, high, printed (%)."""
-    return pd.DataFrame(
-        {"row": f"{c.student}: {c.pair}", "benchmark": c.benchmark, "value": c.estimate.value, "low": c.estimate.low,
-         "high": c.estimate.high, "printed": c.printed}
-        for c in cells
-    )  # fmt: skip
+    both = [(c, c.estimate) for c in cells]
+    rows = [(f"{c.student}: {c.pair}", c.benchmark, e.value, e.low, e.high, c.printed) for c, e in both]
+    return pd.DataFrame(rows, columns=["row", "benchmark", "value", "low", "high", "printed"])
 
 
 def tie_rules(*, draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
     """Every cell of Table 1 but the averages under each tie rule: the columns of `cells_frame`, and tie_rule."""
-    frames = [
-        cells_frame([c for c in table1(tie_rule=rule, draws=draws, seed=seed) if c.benchmark in BENCHMARKS]).assign(
-            tie_rule=rule
-        )
-        for rule in TIE_RULES
-    ]
-    return pd.concat(frames, ignore_index=True)
+    frames = [cells_frame(table1(tie_rule=rule, draws=draws, seed=seed)).assign(tie_rule=rule) for rule in TIE_RULES]
+    return pd.concat(frames).query("benchmark != 'Average'").reset_index(drop=True)
 
 
 def benchmark_gap(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> Estimate:
     """Mean PLS of the six Arena-Hard cells less that of the six AlpacaEval cells, in points."""
-
-    def gap(shares: Array) -> Any:
-        arena, alpaca = np.split(shares, 2, axis=-2)
-        return _mean_pls(arena, tie_rule) - _mean_pls(alpaca, tie_rule)
-
-    rows = _all_cells()
-    return multinomial_bootstrap(rows[_SHARES], rows.n, gap, draws=draws, seed=seed)
+    gap = [100, -100]  # of the two benchmarks' mean shares, in points
+    return _over_cells(lambda pls: (pls.mean(axis=-1) * gap).sum(axis=-1), tie_rule, draws, seed)
 
 
 def leaking_pairs(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> Estimate:
     """How many of the six (student, pair) rows of Table 1 have a positive average PLS, with its interval."""
-
-    def count(shares: Array) -> Any:
-        by_row = pls_of_shares(shares.reshape(*shares.shape[:-2], 2, 6, 2, 3), tie_rule=tie_rule)
-        return (by_row.mean(axis=-2) > 0).sum(axis=-1)
-
-    rows = _all_cells()
-    return multinomial_bootstrap(rows[_SHARES], rows.n, count, draws=draws, seed=seed)
+    return _over_cells(lambda pls: (pls.mean(axis=-2) > 0).sum(axis=-1), tie_rule, draws, seed)
 
 
 def third_judge(*, tie_rule: TieRule = "strict") -> pd.DataFrame:
@@ -124,14 +104,12 @@ def third_judge(*, tie_rule: TieRule = "strict") -> pd.DataFrame:
     """
     rates = published.load("leakage_raw_rates")
     rows = []
-    for key, judged in rates.groupby(["benchmark", "student", "author_a", "author_b"], sort=False):
-        benchmark, student, a, b = key
+    for (benchmark, student, a, b), judged in rates.groupby(_ROW, sort=False):
         (k,) = set(judged.judge) - {a, b}
         by_judge = judged.set_index("judge")[_SHARES]
-        both, a_alone, b_alone = (
-            100 * float(pls_of_shares(by_judge.loc[[i, j]], tie_rule=tie_rule)) for i, j in ((a, b), (a, k), (k, b))
-        )
-        rows.append((benchmark, student, f"{a} & {b}", a, b, k, both, a_alone, b_alone, by_judge.loc[k].sum()))
+        pairs = [by_judge.loc[[i, j]] for i, j in ((a, b), (a, k), (k, b))]
+        scores = (100 * float(pls_of_shares(pair, tie_rule=tie_rule)) for pair in pairs)
+        rows.append((benchmark, student, f"{a} & {b}", a, b, k, *scores, by_judge.loc[k].sum()))
     names = ["benchmark", "student", "pair", "judge_a", "judge_b", "judge_k", "both", "a_alone", "b_alone", "k_sum"]
     return pd.DataFrame(rows, columns=names)
 
@@ -189,9 +167,10 @@ def gemini_judgments(paths: dict[str, Path]) -> dict[str, Any]:
     second_wins = ["'model': 'model_2', 'rank': 1" in item["preference_raw_completion"] for item in items]
     longer_wins = np.array([len(b) > len(a) for a, b in zip(gemini, llama, strict=True)]) == llama_wins
     texts, authors = gemini + llama, ["Gemini-1.5"] * len(items) + ["LLaMA-3.3"] * len(items)
+    answers = {"Gemini-1.5": gemini, "LLaMA-3.3": llama}
     questions = [item["instruction"] for item in items] * 2
     counts = style_counts(texts)
-    habits = {author: counts[np.equal(authors, author)] for author in ("Gemini-1.5", "LLaMA-3.3")}
+    habits = {author: counts[np.equal(authors, author)] for author in answers}
     correct = {
         "tokens": predict_author(texts, authors, questions),
         "counts": predict_author(counts, authors, questions),
@@ -205,10 +184,7 @@ def gemini_judgments(paths: dict[str, Path]) -> dict[str, Any]:
         "longer_wins": int(longer_wins.sum()),
         "llama_student_rate": _share(llama_wins, np.arange(len(items))),
         "separability": {name: _share(right, questions) for name, right in correct.items()},
-        "characters": {
-            "Gemini-1.5": float(np.mean([*map(len, gemini)])),
-            "LLaMA-3.3": float(np.mean([*map(len, llama)])),
-        },
+        "characters": {author: float(np.mean([*map(len, own)])) for author, own in answers.items()},
         "habits": {author: {h: float(c[h].mean()) for h in HABITS} for author, c in habits.items()},
         "has_double_space": {author: float((c.double_spaces > 0).mean()) for author, c in habits.items()},
     }
@@ -229,9 +205,8 @@ def separability_frame(values: dict[str, Any]) -> pd.DataFrame:
         "double_space_rule": "double-space rule alone",
     }
     shares = {names[key]: share(stored).scaled(100) for key, stored in values["separability"].items()}
-    frame = pd.DataFrame(
-        {"features": name, "value": e.value, "low": e.low, "high": e.high} for name, e in shares.items()
-    )
+    rows = [(name, e.value, e.low, e.high) for name, e in shares.items()]
+    frame = pd.DataFrame(rows, columns=["features", "value", "low", "high"])
     return frame.sort_values("value", ascending=False, ignore_index=True)
 
 
@@ -244,9 +219,8 @@ def lab_table(lab: Path, *, tie_rule: TieRule = "strict", draws: int = 10_000, s
     """
     path = lab / "pairwise.parquet"
     if not path.is_file():
-        raise EvidenceError(
-            f"lab={str(lab)!r} holds no pairwise.parquet", hint="give the folder a leakage lab run wrote"
-        )
+        hint = "give the folder a leakage lab run wrote"
+        raise EvidenceError(f"lab={str(lab)!r} holds no pairwise.parquet", hint=hint)
     games = check_table(pd.read_parquet(path), PAIRWISE, origin=str(path))
     rows = []
     for (condition, a, b), judged in games.groupby(["condition", "author_a", "author_b"]):
@@ -264,20 +238,20 @@ def lab_table(lab: Path, *, tie_rule: TieRule = "strict", draws: int = 10_000, s
 
 def _related_judges(rates: pd.DataFrame, benchmark: str, cell: Any) -> pd.DataFrame:
     """The rows of judge a and judge b, in this order, for the pair (a, b) of one benchmark."""
-    pair = rates[
-        (rates.benchmark == benchmark)
-        & (rates.student == cell.student)
-        & (rates.author_a == cell.author_a)
-        & (rates.author_b == cell.author_b)
-    ]
-    return pair.set_index("judge").loc[[cell.author_a, cell.author_b]].reset_index()
+    keys = [(benchmark, cell.student, cell.author_a, cell.author_b, judge) for judge in (cell.author_a, cell.author_b)]
+    return rates.set_index([*_ROW, "judge"]).loc[keys].reset_index()
 
 
-def _all_cells() -> pd.DataFrame:
-    """The 24 rows behind Table 1: both related judges of six (student, pair) rows, Arena-Hard first."""
+def _over_cells(statistic: Statistic, tie_rule: TieRule, draws: int, seed: int) -> Estimate:
+    """A statistic of the PLS (shares) of Table 1's single cells: shape (..., 2 benchmarks, 6 rows) becomes (...)."""
     rates, printed = published.load("leakage_raw_rates"), published.load("leakage_table1")
     pairs = printed[printed.benchmark == "Average"]
-    return pd.concat([_related_judges(rates, b, row) for b in BENCHMARKS for row in pairs.itertuples()])
+    rows = pd.concat([_related_judges(rates, b, row) for b in BENCHMARKS for row in pairs.itertuples()])
+
+    def score(shares: Array) -> Any:
+        return statistic(pls_of_shares(shares.reshape(*shares.shape[:-2], 2, 6, 2, 3), tie_rule=tie_rule))
+
+    return multinomial_bootstrap(rows[_SHARES], rows.n, score, draws=draws, seed=seed)
 
 
 def _mean_pls(shares: Any, tie_rule: TieRule) -> Any:
@@ -297,8 +271,7 @@ def _verdict_sums(games: pd.DataFrame, author_a: str, author_b: str) -> Array:
     keys = ["cluster_id", "pair_id", "judge", "arm", "repetition"]
     verdict = games.groupby(keys).verdict.agg(lambda v: two_game_verdict(*(v if len(v) == 2 else ("tie", "unparsed"))))
     table = verdict.reset_index()
-    column = {"A": 0, "tie": 1, "B": 2}
-    index = table.verdict.map(column) + 3 * (table.judge == author_b)
+    index = table.verdict.map({"A": 0, "tie": 1, "B": 2}) + 3 * (table.judge == author_b)
     return cluster_sums(np.eye(6)[index], table.cluster_id)
 
 
