@@ -5,12 +5,13 @@ import statistics
 
 import nbformat.v4 as nbf
 import pytest
-from prose import lint_prose
 
 from reprolib.errors import ChapterError
 from reprolib.report import figures, ledger, notebooks
 from reprolib.report.chapters import CHAPTERS
 from reprolib.report.claims import load_claims
+
+from .prose import lint_prose
 
 PARTS = ["Parameters", "Evidence", "What would change the answer", "What we could not do", "Exercises", "Provenance"]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
-from conftest import SITE, pages
+
+from .conftest import SITE, pages
 
 ROOT = SITE.parents[1]
 pytestmark = pytest.mark.site
