@@ -231,7 +231,7 @@ def _plain(judge: Any) -> Any:
 
 
 def _logp(logits: Any, judge: Any) -> Any:
-    return logits.float()[:, : judge.tokens.vocabulary].log_softmax(-1)[:, label_ids(judge)]
+    return logits.float()[:, : len(judge.tokens.tokenizer)].log_softmax(-1)[:, label_ids(judge)]
 
 
 def _result(start: float, rows: Any, tokens: int) -> dict[str, Any]:

@@ -64,7 +64,9 @@ def make_judge(
         (tmp_path / "config.json").write_text(model.config.to_json_string())
         tokens = Tokens(tokenizer)
         weights = Weights("toy", tmp_path, digest, dtype, "random")
-        return Judge(weights, tokens, lambda: TorchEngine(model, vocabulary=tokens.vocabulary, pack_tokens=pack_tokens))
+        return Judge(
+            weights, tokens, lambda: TorchEngine(model, vocabulary=len(tokens.tokenizer), pack_tokens=pack_tokens)
+        )
 
     return make
 

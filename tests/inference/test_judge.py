@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import string
 import subprocess
 import sys
@@ -132,10 +133,11 @@ def test_a_run_that_fails_notes_why_and_is_tried_again(make_judge: Any, forest: 
     hook = judge.engine.model.get_input_embeddings().register_forward_pre_hook(full)
     with pytest.raises(JudgeError, match="out of memory"):
         judge.label_logprobs(forest[:3], ["1"], min_mass=0, store=store)
-    assert len(store.failures()) == 3
+    (path,) = store.folder.glob("*.sqlite")
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT status FROM judgments").fetchall() == [("failed",)] * 3
     hook.remove()
     assert _computed(judge.label_logprobs(forest[:3], ["1"], min_mass=0, store=store)) == 3
-    assert store.failures() == {}
 
 
 def test_the_contrast_of_two_head_widths_is_that_of_the_shared_ids(make_judge: Any, make_model: Any) -> None:

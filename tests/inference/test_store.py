@@ -96,10 +96,11 @@ def test_a_failed_row_is_missing_until_it_is_finished(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.fail(["a"], "out of memory", device="cuda")
     assert store.get(["a"]) == {}
-    assert store.failures() == {"a": "out of memory"}
+    (path,) = tmp_path.glob("*.sqlite")
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT status, value FROM judgments").fetchall() == [("failed", '"out of memory"')]
     store.put({"a": {"x": 1}}, device="cuda")
     assert store.get(["a"]) == {"a": {"x": 1}}
-    assert store.failures() == {}
 
 
 def test_any_change_of_what_determines_a_result_changes_its_key() -> None:

@@ -32,7 +32,7 @@ def one_by_one(model: Any, judge: Judge, prompts: list[Any], labels: list[str]) 
             ids = judge.tokens.label(rendered, label, item="x")
             whole = torch.tensor([rendered.ids + ids[:-1]], device=model.device)
             with torch.inference_mode():
-                logits = model(whole).logits[0, :, : judge.tokens.vocabulary]
+                logits = model(whole).logits[0, :, : len(judge.tokens.tokenizer)]
             logits = logits if logits.dtype == torch.float64 else logits.float()
             steps = logits.log_softmax(-1)[len(rendered.ids) - 1 :]
             row.append(float(sum(step[token] for step, token in zip(steps, ids, strict=True))))
@@ -146,7 +146,7 @@ def test_raw_logits_and_top_tokens_are_those_of_the_model(make_judge: Any, make_
     row = judge.label_logprobs([prompt], ["1", "2"], min_mass=0).iloc[0]
     ids = judge.tokens.render(prompt, item="x").ids
     with torch.inference_mode():
-        logits = make_model()(torch.tensor([ids])).logits[0, -1, : judge.tokens.vocabulary].numpy()
+        logits = make_model()(torch.tensor([ids])).logits[0, -1, : len(judge.tokens.tokenizer)].numpy()
     assert row["logsumexp"] == pytest.approx(np.logaddexp.reduce(logits), abs=1e-9)
     assert row["top_ids"] == list(np.argsort(-logits)[:20])
     assert row["logit_1"] == pytest.approx(logits[judge.tokens.tokenizer.convert_tokens_to_ids("1")], abs=1e-9)
@@ -189,7 +189,7 @@ def test_greedy_text_is_that_of_transformers_one_prompt_at_a_time(
     for prompt, text in zip(forest[:9], got["text"], strict=True):
         ids = torch.tensor([judge.tokens.render(prompt, item="x").ids])
         out = model.generate(
-            ids, max_new_tokens=6, do_sample=False, suppress_tokens=list(range(judge.tokens.vocabulary, 420))
+            ids, max_new_tokens=6, do_sample=False, suppress_tokens=list(range(len(judge.tokens.tokenizer), 420))
         )
         assert text == judge.tokens.decode(out[0, ids.shape[1] :].tolist())
 
@@ -265,7 +265,9 @@ def padded_scores(model: Any, judge: Judge, prompts: list[Any], labels: list[str
     mask = torch.tensor([(1,) * len(row.ids) + (0,) * (longest - len(row.ids)) for row in rows])
     with torch.inference_mode():
         logits = model(ids, attention_mask=mask).logits
-    last = torch.stack([logits[i, len(row.ids) - 1, : judge.tokens.vocabulary].float() for i, row in enumerate(rows)])
+    last = torch.stack(
+        [logits[i, len(row.ids) - 1, : len(judge.tokens.tokenizer)].float() for i, row in enumerate(rows)]
+    )
     columns = [judge.tokens.label(rows[0], label, item="x")[0] for label in labels]
     return last.log_softmax(-1)[:, columns].double().numpy()
 

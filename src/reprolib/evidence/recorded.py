@@ -1,7 +1,6 @@
 """Judgments that this project made: a Parquet table and a JSON manifest that says how, under `evidence/recorded/`.
 
-The table holds ids and numbers only. The manifest pins the table by SHA-256, the model by weight digest and data type,
-and names the origin of the weights, library versions, hardware, seconds, date and command.
+The table holds ids and numbers only; the manifest pins it by SHA-256, and the model by weight digest and data type.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import pooch
 
 from reprolib.errors import EvidenceError
 from reprolib.project import evidence_dir, write_text
@@ -55,8 +55,7 @@ def records() -> list[tuple[str, str]]:
 def write_record(table: pd.DataFrame, schema: Schema, *, study: str, judge: str, **made: Any) -> Record:
     """Write a table of judgments and its manifest; both appear whole or not at all.
 
-    `made` says how: the manifest's origin, weights, dtype, versions, hardware, seconds, date and command. Raises
-    EvidenceError if the table does not follow `schema` (see `reprolib.tables`).
+    `made` says how: the manifest's fields from `origin` to `command`. EvidenceError if the table breaks `schema`.
     """
     table = check_table(table, schema, origin=f"the new record {study}/{judge}")
     path = _folder() / study / f"{judge}.parquet"
@@ -64,19 +63,15 @@ def write_record(table: pd.DataFrame, schema: Schema, *, study: str, judge: str,
     fresh = path.with_suffix(".parquet.part")
     table.to_parquet(fresh, index=False)
     keys = table[list(schema.key)].astype(str).agg("|".join, axis=1)
-    pins: dict[str, Any] = {"sha256": _sha256(fresh), "items": _digest(keys)}
-    pins["prompts"] = _digest(table["prompt_digest"])
-    manifest = Manifest(study=study, judge=judge, rows=len(table), **pins, **made)
+    made |= {"sha256": pooch.file_hash(fresh), "items": _digest(keys), "prompts": _digest(table["prompt_digest"])}
+    manifest = Manifest(study=study, judge=judge, rows=len(table), **made)
     fresh.replace(path)
     write_text(path.with_suffix(".json"), json.dumps(asdict(manifest), indent=2) + "\n")
     return Record(table, manifest)
 
 
 def read_record(study: str, judge: str, schema: Schema) -> Record:
-    """The record of `judge` in `study`, checked against its manifest and its schema.
-
-    Raises EvidenceError: no such record, a table that is not the one recorded, or one that breaks the schema.
-    """
+    """The record of `judge` in `study`; EvidenceError if there is none, or manifest, table or schema do not agree."""
     path = _folder() / study / f"{judge}.parquet"
     if not path.is_file() or not path.with_suffix(".json").is_file():
         known = ", ".join("/".join(pair) for pair in records()) or "none yet"
@@ -85,10 +80,9 @@ def read_record(study: str, judge: str, schema: Schema) -> Record:
         manifest = Manifest(**json.loads(path.with_suffix(".json").read_text()))
     except (TypeError, ValueError) as error:
         raise EvidenceError(f"the manifest of {study}/{judge} is damaged: {error}", hint="restore it") from error
-    if _sha256(path) != manifest.sha256:
+    if pooch.file_hash(path) != manifest.sha256:
         raise EvidenceError(f"{path.name} of {study} is not the table its manifest describes", hint="restore both")
-    table = check_table(pd.read_parquet(path), schema, origin=f"{study}/{judge}")
-    return Record(table, manifest)
+    return Record(check_table(pd.read_parquet(path), schema, origin=f"{study}/{judge}"), manifest)
 
 
 def _folder() -> Path:
@@ -97,8 +91,3 @@ def _folder() -> Path:
 
 def _digest(values: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(values).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

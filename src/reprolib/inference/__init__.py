@@ -1,7 +1,6 @@
 """A judge, from prompt to log-probabilities.
 
-Planning, tokens and the store are pure Python; torch is imported when a model is first needed, so that a report or a
-resumed run that lacks nothing does not pay for it.
+Planning, tokens and the store need no torch: it is imported when a model is first needed.
 """
 
 from __future__ import annotations

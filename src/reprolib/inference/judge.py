@@ -35,10 +35,7 @@ _ENOUGH = 32  # rows; from so many on, a run whose labels catch too little proba
 
 
 class Cost(NamedTuple):
-    """What a run will compute: tokens that the prompts hold, tokens that the model will see, floating-point operations.
-
-    `plain` says why nothing is shared, or is empty.
-    """
+    """Tokens that the prompts hold, tokens and floating-point operations to compute; `plain`: why nothing is shared."""
 
     prompts: int
     prompt_tokens: int
@@ -56,8 +53,8 @@ class Cost(NamedTuple):
 def load_judge(name: str, *, device: str = "cpu", dtype: str = "") -> Judge:
     """The judge `name`: a name of models.toml, a path to GGUF or safetensors, or a hub id `owner/model@commit`.
 
-    The model itself is loaded when something has to be computed, on `device` ("cpu", "cuda", "cuda:1" and so on).
-    `dtype` (float32, bfloat16, float16, float64) overrides the entry's. Raises JudgeError as `weights.resolve`.
+    The model is loaded on `device` ("cpu", "cuda:1") when something has to be computed. `dtype` (float32, bfloat16,
+    float16, float64) overrides the entry's. Raises JudgeError as `weights.resolve`, or for want of a tokenizer.
     """
     weights = resolve(name, dtype=dtype)
     from transformers import AutoTokenizer
@@ -77,10 +74,7 @@ def load_judge(name: str, *, device: str = "cpu", dtype: str = "") -> Judge:
 
 
 class Judge:
-    """A model that scores labels and writes text; made by `load_judge`.
-
-    `load` makes the engine: it is called once, and only if something has to be computed.
-    """
+    """A model that scores labels and writes text; `load` makes its engine, once and only if something is computed."""
 
     def __init__(self, weights: Weights, tokens: Tokens, load: Callable[[], TorchEngine]) -> None:
         self.weights, self.tokens, self._load = weights, tokens, load
@@ -102,16 +96,14 @@ class Judge:
     ) -> pd.DataFrame:  # fmt: skip
         """Log-probability of each label, as a whole string of one or more tokens, right after each prompt.
 
-        A prompt is a string (sent as it is) or a list of chat messages (rendered by the model's template); `items` name
-        them in errors. `store` keeps finished rows, `truncate` cuts long prompts on the left, `min_mass` is the least
-        in-label probability in the median prompt. One row a prompt, in order: `item`, `n_tokens`, `cut` (tokens),
-        `prompt_digest`, `logp_<label>` (natural logarithm), `in_label_mass` (0 to 1; a label that begins with another
-        label is part of it), `logsumexp`, `top_ids` and `top_logits` (the 20 most likely next tokens), `logit_<label>`
-        if each label is one token. `attrs["run"]` holds tokens and rows computed, and the model.
-
-        Raises JudgeError, before anything is computed, for an empty prompt, an empty or repeated label, a prompt longer
-        than the context, or a label that merges with its prompt; later, with finished rows kept in the store, for too
-        little in-label probability or a device out of memory.
+        A prompt is text (sent as it is) or chat messages (rendered by the model's template); `items` name them in
+        errors. `store` keeps finished rows, `truncate` cuts long prompts on the left. One row a prompt, in order:
+        `item`, `n_tokens`, `cut` (tokens), `prompt_digest`, `logp_<label>` (natural logarithm), `in_label_mass` (0 to
+        1; a label that begins with another is part of it), `logsumexp`, `top_ids` and `top_logits` (20 likeliest next
+        tokens), `logit_<label>` if each label is one token. `attrs["run"]`: tokens and rows computed, and the model.
+        Raises JudgeError, before anything is computed, for an empty or too long prompt, an empty or repeated label, or
+        one that merges with its prompt; later, finished rows being stored, for an in-label mass below `min_mass` in the
+        median prompt or a device out of memory.
         """
         check_labels(labels)
         names, rendered, answers = self._prepare(prompts, labels, items, truncate)
@@ -140,12 +132,10 @@ class Judge:
     ) -> pd.DataFrame:  # fmt: skip
         """Write a continuation of each prompt: greedily at temperature 0, else drawn with a seed.
 
-        Each row has its own random stream, made of `seed` and the prompt, so that neither the order nor the batch
-        changes a text. Settings that a model ships in its generation_config (Qwen2.5: repetition penalty 1.05) do not
-        act unless they are given here; `attrs["run"]` lists what it ships.
-
-        One row a prompt: `item`, `n_tokens` (of the prompt), `cut`, `prompt_digest`, `text`, `n_new` (tokens),
-        `stopped` (False if max_new_tokens ended it). JudgeError as `label_logprobs`, or a setting out of its range.
+        Each row's random stream is made of `seed` and the prompt, so neither order nor batch changes a text. Settings
+        that a model ships (Qwen2.5: repetition penalty 1.05) act only if given here; `attrs["run"]` lists them. One row
+        a prompt: `item`, `n_tokens` (of the prompt), `cut`, `prompt_digest`, `text`, `n_new` (tokens), `stopped` (False
+        if max_new_tokens ended it). JudgeError as `label_logprobs`, or for a setting out of its range.
         """
         from reprolib.inference.torch_judge import Sampling
 
@@ -274,10 +264,9 @@ def read_prompts(path: Path) -> pd.DataFrame:
 
 
 def take_shard(table: pd.DataFrame, shard: str) -> pd.DataFrame:
-    """Shard "i/n" of a table, 1 <= i <= n: neighbouring rows, because neighbours share prefixes.
+    """Shard "i/n" of a table, 1 <= i <= n, else JudgeError: neighbouring rows, because neighbours share prefixes.
 
     When all shards used one store, a last run over the whole table computes only what is missing.
-    Raises JudgeError for anything else than such a shard.
 
     >>> take_shard(pd.DataFrame({"id": list("abcde")}), "2/2")["id"].tolist()
     ['c', 'd', 'e']
@@ -320,8 +309,7 @@ def _refuse_little(masses: Iterable[float], least: float) -> None:
 
 
 def _frame(names: list[str], rendered: list[Rendered], columns: dict[str, Any], run: dict[str, Any]) -> pd.DataFrame:
-    about = {"item": names, "n_tokens": [len(prompt.ids) for prompt in rendered]}
-    about |= {"cut": [prompt.cut for prompt in rendered], "prompt_digest": [prompt.digest for prompt in rendered]}
-    frame = pd.DataFrame(about | columns)
+    numbers = {"n_tokens": [len(prompt.ids) for prompt in rendered], "cut": [prompt.cut for prompt in rendered]}
+    frame = pd.DataFrame({"item": names} | numbers | {"prompt_digest": [p.digest for p in rendered]} | columns)
     frame.attrs["run"] = run
     return frame

@@ -1,15 +1,11 @@
 """From token sequences to the order in which a model computes them, each shared prefix once. No torch.
 
-Sequences are sorted, so that a depth-first walk of their prefix tree is a left-to-right walk of the list: a sequence
-adds only the tokens after its longest common prefix with the one before. Those fresh tokens are a *run*; a run hangs
-at its depth on the path that the walk has open. Runs are cut into *packs*, one forward each, of equal size.
-Within a pack a query attends to
-
-- the run it stands in, causally, and
-- every piece of its path outside that run, wholly. All queries below such a piece are neighbours in the walk, so one
-  rectangular block serves them together, and nothing is copied, padded or masked.
-
-Keys of a path that began in an earlier pack are *kept* from it, indexed by depth.
+Sequences are sorted, so that a depth-first walk of their prefix tree goes through the list: a sequence adds only the
+tokens after its longest common prefix with the one before. They are a *run*, which hangs at its depth on the path that
+the walk has open. Runs are cut into *packs* of equal size, one forward each. Within a pack a query attends causally to
+its own run, and wholly to every other piece of its path: all queries below such a piece are neighbours in the walk, so
+one rectangular block serves them, and nothing is copied, padded or masked. Keys of a path that began in an earlier pack
+are *kept* from it, indexed by depth.
 """
 
 from __future__ import annotations
@@ -75,7 +71,6 @@ class Plan(NamedTuple):
     depths: tuple[int, ...]  # position of each token in its sequence
     packs: tuple[Pack, ...]
     reads: tuple[tuple[int, ...], ...]  # for each query given, the places in the walk of the positions it reads
-    prompt_tokens: int  # what the same queries cost one by one
 
     def flops(self, shape: Shape) -> float:
         """Floating-point operations of all forwards: linear layers, attention, and the head on the rows read."""
@@ -94,8 +89,7 @@ class _Run(NamedTuple):
 def shared(queries: Sequence[Query], *, pack_tokens: int) -> Plan:
     """Plan `queries`, in any order and with repeats, so that each shared prefix is computed once.
 
-    No forward has more than `pack_tokens` tokens. Raises JudgeError for an empty sequence, or one of which more
-    positions are read than it has.
+    No forward exceeds `pack_tokens` tokens. Raises JudgeError if a sequence is shorter than what is read, or empty.
 
     >>> plan = shared([Query((1, 2, 3)), Query((1, 2, 4, 5)), Query((1, 2, 3))], pack_tokens=100)
     >>> plan.tokens, plan.depths, plan.reads
@@ -122,14 +116,13 @@ def shared(queries: Sequence[Query], *, pack_tokens: int) -> Plan:
             tokens.extend(ids[depth:])
         reads[index] = tuple(path[len(ids) - read : len(ids)])
         before = ids
-    packs = _packs(runs, len(tokens), pack_tokens)
-    return Plan(tuple(tokens), tuple(depths), packs, tuple(reads), sum(len(query.ids) for query in queries))
+    return Plan(tuple(tokens), tuple(depths), _packs(runs, len(tokens), pack_tokens), tuple(reads))
 
 
 def padded(lengths: Sequence[int], *, pack_tokens: int, equal: bool = False) -> list[list[int]]:
     """Batches for a model that cannot share: indices of `lengths`, longest first, padded size at most `pack_tokens`.
 
-    `equal`: only prompts of one length go together, so that there is no padding.
+    `equal`: only prompts of one length go together, without padding.
 
     >>> padded([3, 9, 8], pack_tokens=18)
     [[1, 2], [0]]

@@ -1,10 +1,9 @@
 """Judgments on disk: nothing finished is lost when the process is killed, nothing damaged is believed.
 
-A folder of SQLite files in WAL mode, one for each writer, read as their union. A row is committed before it counts as
-finished, carries a checksum over its key and value, and is found by its key alone: a hash of what determines the
-result (token ids, label ids, sampling settings and seed, weight digest, dtype). Library versions, device and date stand
-beside it. A failed row is not a result: it is tried again. Writers on several machines may share one folder if it is
-read after they are done (WAL needs one machine).
+A folder of SQLite files in WAL mode, one for each writer, read as their union (from several machines: after all are
+done). A row is committed before it counts as finished, carries a checksum, and is found by its key alone: a hash of
+what determines the result (token ids, label ids, sampling settings and seed, weight digest, dtype). Library versions,
+device and date stand beside it. A failed row is not a result: it is tried again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import os
 import platform
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -68,11 +67,15 @@ class Store:
         self.damaged = []
         for path in sorted(self.folder.glob("*.sqlite")):
             missing = json.dumps(sorted(wanted - set(found)))
-            for key, value, checksum in self._rows(path, _FINISHED, missing):
-                if checksum == _checksum(key, "done", value):
-                    found[key] = json.loads(value)
-                else:
-                    self.damaged.append(f"{path.name}: row {key[:12]} does not match its checksum")
+            try:
+                with closing(_connect(path)) as database:
+                    for key, value, checksum in database.execute(_FINISHED, [missing]):
+                        if checksum == _checksum(key, "done", value):
+                            found[key] = json.loads(value)
+                        else:
+                            self.damaged.append(f"{path.name}: row {key[:12]} does not match its checksum")
+            except sqlite3.DatabaseError as error:  # costs no more than the rows of this file that cannot be read
+                self.damaged.append(f"{path.name}: {error}")
         return found
 
     def put(self, rows: Mapping[str, Mapping[str, Any]], *, device: str) -> None:
@@ -80,30 +83,14 @@ class Store:
         self._write("done", {key: json.dumps(value, sort_keys=True) for key, value in rows.items()}, device)
 
     def fail(self, keys: Iterable[str], reason: str, *, device: str) -> None:
-        """Note that these rows were tried and why they failed; they stay missing, and are tried again."""
+        """Note in the file why these rows failed (status "failed"); they stay missing, and are tried again."""
         self._write("failed", dict.fromkeys(keys, json.dumps(reason)), device)
-
-    def failures(self) -> dict[str, str]:
-        """The reason of each key that failed and has no finished value since."""
-        query = "SELECT key, value FROM judgments WHERE status = 'failed'"
-        files = sorted(self.folder.glob("*.sqlite"))
-        reasons = {key: json.loads(value) for path in files for key, value in self._rows(path, query)}
-        done = self.get(reasons)
-        return {key: reason for key, reason in reasons.items() if key not in done}
 
     def close(self) -> None:
         """Close this writer's file, which folds its write-ahead log into it."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-    def _rows(self, path: Path, query: str, *values: str) -> Iterator[tuple[Any, ...]]:
-        """Rows of one file, as many as can be read: a damaged file is noted and costs no more than its own rows."""
-        try:
-            with closing(_connect(path)) as database:
-                yield from database.execute(query, values)
-        except sqlite3.DatabaseError as error:
-            self.damaged.append(f"{path.name}: {error}")
 
     def _write(self, status: str, rows: Mapping[str, str], device: str) -> None:
         if self._writer is None:  # the file appears with the first row, so that a run with nothing to do leaves none

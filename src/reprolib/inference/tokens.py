@@ -37,11 +37,6 @@ class Tokens:
     tokenizer: Any
     _labels: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
 
-    @property
-    def vocabulary(self) -> int:
-        """How many ids mean something; a model's rows beyond it are padding."""
-        return len(self.tokenizer)
-
     def render(self, prompt: Prompt, *, item: str) -> Rendered:
         """A prompt's text and ids, BOS at most once at the front; an empty or malformed prompt raises JudgeError."""
         text = prompt if isinstance(prompt, str) else self._chat(prompt, item)
@@ -112,10 +107,7 @@ def without_extensions(labels: Sequence[tuple[int, ...]]) -> list[int]:
 
 
 def shared_ids(main: Tokens, assistant: Tokens) -> list[int]:
-    """Token ids that spell the same token for both models: where their logits may be subtracted.
-
-    Rows are no guide: two sizes of a family can pad the head to different widths. Raises JudgeError if there are none.
-    """
+    """Ids of one token in both models (else JudgeError), whose logits may be subtracted; head widths are no guide."""
     ours, theirs = (side.tokenizer.get_vocab() for side in (main, assistant))
     ids = sorted(number for token, number in ours.items() if theirs.get(token) == number)
     if not ids:

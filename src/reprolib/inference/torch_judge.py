@@ -1,8 +1,7 @@
 """The executor: packs of a plan become forwards of a Hugging Face model, on CPU and on CUDA by the same code.
 
-The model's own code runs unchanged. Two hooks do the work: an attention function registered with transformers, which
-attends block by block (see `plan`) and joins the parts of one query exactly, by their log-sum-exp; and a hook before
-the output head, so that it sees only the rows that somebody reads.
+The model's own code runs unchanged, but for two hooks: an attention function that attends block by block (see `plan`)
+and joins the parts of a query exactly, by log-sum-exp; and one that gives the head only the rows that somebody reads.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ Ids = tuple[int, ...]
 Tensor = torch.Tensor
 _CAUSAL: Any = transformers.AutoModelForCausalLM
 _SETTINGS: Any = transformers.GenerationConfig
-
 _ATTENTION = "reprolib_blocks"
 _TOP = 20  # most likely next tokens kept with each row
 _LEAST_PACK = 128  # tokens; a forward that does not fit in memory at this size will not fit at a smaller one
@@ -106,10 +104,9 @@ def why_not_shared(model: Any) -> str:
 
 
 class TorchEngine:
-    """Reads next-token logits and generates, with one model on one device.
+    """Reads next-token logits and generates. `plain` says why prefixes are not shared, or is empty.
 
-    `plain` says why prefixes are not shared, or is empty. `pack_tokens` is the most tokens in one forward, halved when
-    memory runs out. `computed` counts the tokens that the model has seen at its first layer; plans are held to it.
+    `pack_tokens`: most tokens in one forward, halved when memory runs out; `computed`: tokens that the model has seen.
     """
 
     def __init__(self, model: Any, *, vocabulary: int, pack_tokens: int | None = None) -> None:
@@ -133,8 +130,7 @@ class TorchEngine:
     def read(self, queries: Sequence[Query], wanted: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
         """Yield each query's index and the rows it reads, as soon as the forward that completes it is done.
 
-        Rows hold the logits of the token ids `wanted`, in this order. Raises JudgeError if a forward does not fit in
-        memory even at the smallest size, or the counts do not agree.
+        Rows hold the logits of the ids `wanted`. JudgeError: no memory for the smallest forward, or counts that differ.
         """
         left = list(range(len(queries)))
         ids = torch.tensor(list(wanted), dtype=torch.long, device=self.device)
@@ -152,16 +148,13 @@ class TorchEngine:
     def generate(
         self, prompts: Sequence[Ids], sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> Iterator[tuple[int, Ids]]:
-        """Yield each prompt's index and the ids generated after it, the stop token included if it came.
-
-        Each row draws from its own seed, so its text does not depend on what else is in the batch (up to rounding).
-        """
+        """Yield each prompt's index and the ids after it, a stop token included; each row draws from its own seed."""
         left = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
         while left:
             longest = len(prompts[left[0]])
             # A step of generation computes one token a row, so many more rows fit than in a forward of whole prompts.
-            size = min(_MOST_ROWS, max(1, 16 * self.pack_tokens // (longest + sampling.max_new_tokens)))
-            batch = left[:size]
+            size = max(1, 16 * self.pack_tokens // (longest + sampling.max_new_tokens))
+            batch = left[: min(_MOST_ROWS, size)]
             if sampling.repetition_penalty != 1:  # it would punish padding, too
                 batch = [i for i in batch if len(prompts[i]) == longest]
             try:
@@ -247,14 +240,11 @@ class TorchEngine:
             if sampling.top_p < 1:
                 steps.append(transformers.TopPLogitsWarper(sampling.top_p))
             steps.append(_seeded_draw(seeds))
-        settings = _SETTINGS(
-            max_new_tokens=sampling.max_new_tokens,
-            do_sample=False,  # drawing is our last logits processor, which makes the choice the only possible one
-            repetition_penalty=sampling.repetition_penalty,
-            suppress_tokens=list(range(self.vocabulary, self.shape.vocabulary)) or None,
-            eos_token_id=self.stop or None,
-            pad_token_id=pad,
-        )
+        # Greedy for transformers: drawing is our last logits processor, which leaves only one possible choice.
+        fixed = {"do_sample": False, "eos_token_id": self.stop or None, "pad_token_id": pad}
+        fixed["suppress_tokens"] = list(range(self.vocabulary, self.shape.vocabulary)) or None
+        chosen = {"max_new_tokens": sampling.max_new_tokens, "repetition_penalty": sampling.repetition_penalty}
+        settings = _SETTINGS(**fixed, **chosen)
         inputs = {"attention_mask": mask.to(self.device), "generation_config": settings, "logits_processor": steps}
         out = self.model.generate(ids, **inputs)[:, longest:].tolist()
         ends = [next((at for at, token in enumerate(row) if token in self.stop), len(row)) for row in out]
@@ -324,10 +314,7 @@ class _BlockAttention:
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> tuple[Tensor, Tensor]:
-    """Attention of one block, and the log-sum-exp of its scores, shape (1, heads, n): what joins two blocks exactly.
-
-    These are the operators behind scaled_dot_product_attention, which keeps the log-sum-exp to itself.
-    """
+    """Attention of one block, as scaled_dot_product_attention, and its scores' log-sum-exp, shape (1, heads, n)."""
     shape, groups = query.shape, query.shape[1] // key.shape[1]
     if not causal:  # heads that share a key head become further queries of it: larger products, nothing repeated
         query = query.reshape(1, key.shape[1], groups * shape[2], shape[3])
@@ -379,8 +366,7 @@ def _seeded_draw(seeds: Sequence[Sequence[int]]) -> Callable[[Tensor, Tensor], T
 
 def _shape(model: Any) -> Shape:
     config, head = model.config.get_text_config(), model.get_output_embeddings()
-    modules = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not head]
-    linear = sum(module.weight.numel() for module in modules)
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    heads, rows = config.num_attention_heads, head.weight.shape[0]
-    return Shape(linear, config.num_hidden_layers, heads * width, config.hidden_size, rows)
+    heads, modules = config.num_attention_heads, (m for m in model.modules() if isinstance(m, torch.nn.Linear))
+    linear = sum(module.weight.numel() for module in modules if module is not head)
+    width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
+    return Shape(linear, config.num_hidden_layers, width, config.hidden_size, head.weight.shape[0])

