@@ -41,17 +41,14 @@ class Block(NamedTuple):
 
 
 class Pack(NamedTuple):
-    """One forward: tokens [start, stop) of the walk over `kept` keys of the open path.
-
-    Afterwards the next pack's path is the first `keep` kept keys and then the pack's own keys at the indices `take`.
-    """
+    """One forward: tokens [start, stop) of the walk over `kept` keys of the open path."""
 
     start: int
     stop: int
     kept: int
     blocks: tuple[Block, ...]
-    keep: int
-    take: tuple[int, ...]
+    keep: int  # so many kept keys begin the next pack's path
+    take: tuple[int, ...]  # indices of the pack's own keys that follow them there
 
 
 class Shape(NamedTuple):

@@ -82,8 +82,7 @@ def resolve(name: str, *, dtype: str = "") -> Weights:
     if dtype and dtype not in _DTYPES:
         raise JudgeError(f"dtype is {dtype!r}", hint=f"allowed: {', '.join(_DTYPES)}")
     known = registry()
-    if name in known:
-        entry = known[name]
+    if entry := known.get(name):
         kind = dtype or entry.dtype
         if entry.file:
             return _gguf(name, _file(entry), kind, entry.origin, expected=entry.sha256)
