@@ -73,6 +73,15 @@ def test_numbers_on_pages_equal_the_results():
         assert float(r["shown"].split(" ")[0]) == pytest.approx(r["value"], abs=0.51)
 
 
+def test_the_checklist_was_written_for_the_verdicts_that_the_ledger_shows():
+    page = (SITE / "is_my_leaderboard_leaking.html").read_text()
+    written = {claim: verdict for verdict, claim in re.findall(r'data-verdict="([^"]+)" href="[^"#]+#([^"]+)"', page)}
+    rows = json.loads((ROOT / "book/generated/ledger.json").read_text())
+    shown = {"claim-" + re.sub(r"[^a-z0-9]+", "-", r["claim_id"]): r["verdict"] for r in reversed(rows)}
+    assert len(written) >= 12
+    assert written == {claim: shown[claim] for claim in written}
+
+
 def test_no_number_is_missing_from_a_sentence():
     for page in (SITE / "chapters").glob("*.html"):
         text = page.read_text()
