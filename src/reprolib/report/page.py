@@ -45,7 +45,9 @@ def note(text: str) -> None:
 
 def frame_html(data: pd.DataFrame, *, decimals: int = 1) -> str:
     """A frame as an HTML table in a box that scrolls on narrow screens; text is escaped."""
-    text = data.to_html(index=False, border=0, float_format=f"{{:.{decimals}f}}".format, na_rep="undefined")
+    text = data.rename_axis(columns=None).to_html(
+        index=False, border=0, float_format=f"{{:.{decimals}f}}".format, na_rep="undefined"
+    )
     text = re.sub(r' style="text-align: right;"| class="dataframe"', "", text).replace("<th>", '<th scope="col">')
     return f'<div class="scroll" tabindex="0" role="group" aria-label="Table">{text}</div>'
 
