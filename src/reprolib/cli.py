@@ -153,16 +153,16 @@ def weights(names: Names = None) -> None:
 
 
 @app.command()
-def record(study: Annotated[str, typer.Argument(help="a study with a record, such as evidence_check")],
-           judge: Annotated[str, typer.Argument(help="a registry name")]) -> None:  # fmt: skip
-    """Make a study's record again and write it to evidence/recorded."""
+def record(study: Annotated[str, typer.Argument(help="a study that makes records, such as evidence_check")],
+           judge: Annotated[str, typer.Argument(help="a registry name")],
+           p: Given = None) -> None:  # fmt: skip
+    """Judge what a study asks and write evidence/recorded/STUDY; stopped, it goes on where it was."""
+    from reprolib import studies
     from reprolib.inference.judge import load_judge
-    from reprolib.studies import evidence_check
 
-    if study != evidence_check.STUDY:
-        raise ParameterError(f"no study {study!r} makes records", hint=f"allowed: {evidence_check.STUDY}")
-    made = evidence_check.make_record(load_judge(judge), command=f"reprolib record {study} {judge}")
-    print(f"{study}/{judge}: {made.manifest.rows} rows, {made.manifest.seconds} s")
+    command = " ".join(["reprolib record", study, judge, *(f"-p {text}" for text in p or [])])
+    about = studies.recorder(study)(load_judge(judge), command=command, **_values(p)).manifest
+    print(f"{study}/{about.judge}: {about.rows} rows, {about.timed} judged in {about.seconds} s")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -22,7 +22,10 @@ from reprolib.tables import Schema, check_table
 
 @dataclass(frozen=True)
 class Manifest:
-    """How a record was made; `prompts` and `items` are SHA-256 over the rows' prompt digests and over their keys."""
+    """How a record was made; `prompts` and `items` are SHA-256 over the rows' prompt digests and over their keys.
+
+    `seconds` is the time of the command that finished it, which computed `timed` of the rows (the rest: runs before).
+    """
 
     study: str
     judge: str
@@ -38,6 +41,7 @@ class Manifest:
     seconds: float
     date: str
     command: str
+    timed: int = 0
 
 
 class Record(NamedTuple):
@@ -55,7 +59,7 @@ def records() -> list[tuple[str, str]]:
 def write_record(table: pd.DataFrame, schema: Schema, *, study: str, judge: str, **made: Any) -> Record:
     """Write a table of judgments and its manifest; both appear whole or not at all.
 
-    `made` says how: the manifest's fields from `origin` to `command`. EvidenceError if the table breaks `schema`.
+    `made` says how: the manifest's fields from `origin` on. EvidenceError if the table breaks `schema`.
     """
     table = check_table(table, schema, origin=f"the new record {study}/{judge}")
     path = _folder() / study / f"{judge}.parquet"
@@ -83,6 +87,11 @@ def read_record(study: str, judge: str, schema: Schema) -> Record:
     if pooch.file_hash(path) != manifest.sha256:
         raise EvidenceError(f"{path.name} of {study} is not the table its manifest describes", hint="restore both")
     return Record(check_table(pd.read_parquet(path), schema, origin=f"{study}/{judge}"), manifest)
+
+
+def store_folder(study: str) -> Path:
+    """Where the unfinished judgments of a study are kept; git ignores it."""
+    return _folder() / study / ".store"
 
 
 def _folder() -> Path:

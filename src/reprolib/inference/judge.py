@@ -7,9 +7,12 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +22,7 @@ import pandas as pd
 
 from reprolib.inference import JudgeError
 from reprolib.inference.plan import Query, padded, shared
-from reprolib.inference.store import Store, row_key
+from reprolib.inference.store import Store, row_key, versions
 from reprolib.inference.tokens import Prompt, Rendered, Tokens, check_labels, without_extensions
 from reprolib.inference.weights import Weights, resolve
 
@@ -172,6 +175,13 @@ class Judge:
             tokens = sum(len(at) * lengths[at[0]] for at in padded(lengths, pack_tokens=PACK["cpu"]))
             flops = 2.0 * shape.linear * tokens
         return Cost(len(rendered), sum(len(prompt.ids) for prompt in rendered), tokens, flops, plain)
+
+    def made(self, run: Mapping[str, Any], *, started: float, command: str) -> dict[str, Any]:
+        """What a record's manifest says about a `run` (`attrs["run"]`) that began at `started` (time.monotonic)."""
+        about = {"origin": self.weights.origin, "weights": self.weights.digest, "dtype": self.weights.dtype}
+        seconds, date = round(time.monotonic() - started, 1), datetime.now(UTC).date().isoformat()
+        where = {"versions": versions(), "hardware": f"{run.get('device', 'cpu')}, {platform.machine()}"}
+        return about | where | {"seconds": seconds, "timed": run["rows_computed"], "date": date, "command": command}
 
     def _key(self, **fields: Any) -> str:
         return row_key(**fields, weights=self.weights.digest, dtype=self.weights.dtype)

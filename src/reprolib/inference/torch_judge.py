@@ -6,6 +6,7 @@ and joins the parts of a query exactly, by log-sum-exp; and one that gives the h
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,14 +57,19 @@ class Sampling(NamedTuple):
 
 
 def load_model(folder: Path, *, dtype: str, device: str) -> Any:
-    """A causal language model from a folder of safetensors, ready for inference; JudgeError if it cannot be."""
+    """A causal language model from a folder of safetensors, its head in float32 at least; JudgeError if it cannot be."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise JudgeError(f"device is {device!r}, but torch sees no CUDA device here", hint="give device='cpu'")
     safe = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
     try:
-        return _CAUSAL.from_pretrained(folder, dtype=getattr(torch, dtype), **safe).to(device).eval()
+        model = _CAUSAL.from_pretrained(folder, dtype=getattr(torch, dtype), **safe).to(device).eval()
     except (ValueError, KeyError, OSError, RuntimeError) as error:
         raise JudgeError(f"{folder} cannot be loaded: {error}", hint="a decoder-only model is needed") from error
+    if torch.finfo(model.dtype).bits == 16:  # of its own type, logits near 20 would come in steps of an eighth
+        head = copy.deepcopy(model.get_output_embeddings()).float()
+        head.register_forward_pre_hook(lambda _module, inputs: (inputs[0].float(),))
+        model.set_output_embeddings(head)
+    return model
 
 
 def dequantise(gguf: Path, folder: Path, *, dtype: str) -> None:

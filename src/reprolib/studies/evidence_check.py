@@ -6,10 +6,8 @@ and a flawed one (text B), judged in both orders by SmolLM2-135M-Instruct, whose
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -60,36 +58,25 @@ def prompts() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def judged(judge: Judge) -> pd.DataFrame:
-    """A `pairwise` table of all 128 prompts (see `reprolib.tables`), with `logp_1`, `logp_2` and `in_label_mass`."""
-    asked = prompts()
+def record(judge: Judge, *, command: str) -> Record:
+    """Judge all prompts and write the record: a `pairwise` table with `logp_1`, `logp_2` and `in_label_mass`."""
+    started, asked = time.monotonic(), prompts()
     scores = judge.label_logprobs(asked["prompt"].tolist(), LABELS, items=asked["pair_id"].tolist())
     numbers = scores[["logp_1", "logp_2", "in_label_mass", "logsumexp", "n_tokens", "prompt_digest"]]
     verdict = np.where((scores["logp_1"] > scores["logp_2"]) == (asked["order"] == 0), "A", "B")
     fixed: dict[str, Any] = {"study": STUDY, "judge": judge.weights.name, "condition": "plain", "arm": ""}
     fixed |= {"repetition": 0, "author_a": "sound", "author_b": "flawed", "cluster_id": asked["pair_id"]}
     fixed["verdict"] = np.where(scores["logp_1"] == scores["logp_2"], "tie", verdict)
-    return pd.concat([asked[["pair_id", "order"]], numbers], axis=1).assign(**fixed)
-
-
-def make_record(judge: Judge, *, command: str) -> Record:
-    """Judge all prompts and write the record of `judge`; `command` is noted in its manifest."""
-    from reprolib.inference.store import versions
-
-    started, weights = time.monotonic(), judge.weights
-    table = judged(judge)
-    made: dict[str, Any] = {"origin": weights.origin, "weights": weights.digest, "dtype": weights.dtype}
-    hardware = f"{judge.engine.device.type}, {platform.machine()}"
-    made |= {"versions": versions(), "hardware": hardware, "command": command}
-    made |= {"seconds": round(time.monotonic() - started, 1), "date": datetime.now(UTC).date().isoformat()}
-    return write_record(table, PAIRWISE, study=STUDY, judge=weights.name, **made)
+    table = pd.concat([asked[["pair_id", "order"]], numbers], axis=1).assign(**fixed)
+    made = judge.made(scores.attrs["run"], started=started, command=command)
+    return write_record(table, PAIRWISE, study=STUDY, judge=judge.weights.name, **made)
 
 
 def recheck(judge: Judge, *, k: int = 8, seed: int = 0) -> Recheck:
     """Judge `k` random rows of this study's record again; EvidenceError as `largest_difference`, or for no record."""
-    record = read_record(STUDY, judge.weights.name, PAIRWISE)
-    asked = prompts().merge(record.table, on=["pair_id", "order"], validate="one_to_one")
-    return largest_difference(judge, record, asked["prompt"].tolist(), LABELS, k=k, seed=seed)
+    kept = read_record(STUDY, judge.weights.name, PAIRWISE)
+    asked = prompts().merge(kept.table, on=["pair_id", "order"], validate="one_to_one")
+    return largest_difference(judge, kept, asked["prompt"].tolist(), LABELS, k=k, seed=seed)
 
 
 def largest_difference(
@@ -105,7 +92,7 @@ def largest_difference(
     rows = np.sort(np.random.default_rng(seed).choice(len(record.table), size=min(k, len(record.table)), replace=False))
     then = record.table.iloc[rows]
     now = judge.label_logprobs([asked[row] for row in rows], labels, min_mass=0)
-    if now["prompt_digest"].tolist() != then["prompt_digest"].tolist():
+    if any(not new.startswith(old) for new, old in zip(now["prompt_digest"], then["prompt_digest"], strict=True)):
         hint = "template, tokenizer or prompt text changed since the record was made"
         raise EvidenceError("a prompt is not the recorded one", hint=hint)
     columns = [f"logp_{label}" for label in labels]

@@ -1,0 +1,231 @@
+"""Score range bias on SummEval: one summary, one aspect, the same five levels under four labels (0-4 ... 3-7).
+
+Fujinuma, "Contrastive Decoding Mitigates Score Range Bias in LLM-as-a-Judge", arXiv 2510.18196. A judge is asked once
+and its logits of the ten digits are kept: every decoding rule of the chapters is a function of that record.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from reprolib.errors import EvidenceError, ParameterError
+from reprolib.evidence import download
+from reprolib.evidence.recorded import Record, read_record, records, store_folder, write_record
+from reprolib.metrics.resampling import Array
+from reprolib.project import evidence_dir
+from reprolib.tables import DIRECT
+
+if TYPE_CHECKING:
+    from reprolib.inference.judge import Judge
+
+STUDY = "score_range"
+RANGES = {"0-4": 0, "1-5": 1, "2-6": 2, "3-7": 3}  # name to lowest score; five levels each
+ASPECTS = ("coherence", "consistency", "relevance")
+DIGITS = tuple("0123456789")
+SYSTEMS = 16  # summaries an article
+_PROMPT = """You will read a news article and one summary of it. Rate a single property of the summary: its {aspect}.
+
+{meaning}
+
+The rating is a whole number from {low} to {high}, where {low} means {worst} and {high} means {best}.
+
+Article:
+{article}
+
+Summary:
+{summary}
+
+Give your rating of the summary's {aspect} as one number and nothing else."""
+_MEANING = {
+    "coherence": (
+        "A coherent summary reads as one text: each sentence builds on what stands before it, things are introduced "
+        "before they are referred to, and the order is easy to follow. Facts and coverage do not count here.",
+        "a heap of unrelated sentences", "a text that could not be organised better",
+    ),
+    "consistency": (
+        "A consistent summary says nothing that the article does not support: no invented facts, no mixed-up names, "
+        "numbers or events. Style and coverage do not count here.",
+        "that most of it is not supported by the article", "that all of it is",
+    ),
+    "relevance": (
+        "A relevant summary holds what matters most in the article and leaves out side issues and repetition. Style "
+        "and the order of sentences do not count here.",
+        "that it misses what matters", "that it holds what matters and nothing else",
+    ),
+}  # fmt: skip
+
+
+class Pass(NamedTuple):
+    """One judge, aspect and range over articles in `shuffled` order: logits of ten digits and what goes with them.
+
+    Shapes: `logits` and `seen` (digit occurs in the prompt) (articles, 16, 10); `logsumexp` and `human` (experts' mean,
+    1 to 5) (articles, 16).
+    """
+
+    low: int
+    logits: Array
+    seen: np.ndarray[Any, np.dtype[np.bool_]]
+    logsumexp: Array
+    human: Array
+
+
+class _DataOnly(pickle.Unpickler):
+    """The released file is a pickle of dicts, lists, strings and numbers; anything else in it is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise EvidenceError(f"the file asks for {module}.{name}", hint="it is not the plain data that was released")
+
+
+def summaries() -> pd.DataFrame:
+    """The 1,600 released summaries, in file order: item_id, cluster_id (article, 0 to 99), author (system).
+
+    With the texts `article` and `summary`; coherence, consistency, fluency, relevance: means of three experts, 1 to 5.
+    """
+    with download.fetch(["summeval"])["summeval"].open("rb") as file:
+        data = _DataOnly(file).load().values()
+    rows = [
+        {"cluster_id": number, "author": system, "article": item["src"], "summary": text["sys_summ"], **text["scores"]}
+        for number, item in enumerate(data)
+        for system, text in item["sys_summs"].items()
+    ]
+    table = pd.DataFrame(rows)
+    return table.assign(item_id=table["cluster_id"].map("{:02d}".format) + "-" + table["author"])
+
+
+@cache
+def shuffled() -> tuple[int, ...]:
+    """Article numbers in the paper's order: the released development set is the first ten of this shuffle.
+
+    >>> shuffled()[:10]
+    (42, 41, 91, 9, 65, 50, 1, 70, 15, 78)
+    """
+    order = list(range(100))
+    random.Random(42).shuffle(order)
+    return tuple(order)
+
+
+def prompts(*, aspect: str, scale: str, articles: int = 100, prompt_set: str = "own") -> pd.DataFrame:
+    """`summaries` of the first `articles` in `shuffled` order, each with its chat `prompt`, range before the article.
+
+    `prompt_set` "own" is this project's wording, "original" the paper's released one (fetched; sent as one user
+    message). Raises ParameterError for an aspect, range or prompt set that does not exist.
+    """
+    for name, given, allowed in [
+        ("aspect", aspect, ASPECTS),
+        ("scale", scale, RANGES),
+        ("prompt_set", prompt_set, PROMPTS),
+    ]:
+        if given not in allowed:
+            raise ParameterError(f"{name} is {given!r}", hint=f"allowed: {', '.join(allowed)}")
+    low = RANGES[scale]
+    table = summaries().set_index("cluster_id", drop=False).loc[list(shuffled()[:articles])].reset_index(drop=True)
+    texts = PROMPTS[prompt_set](table, aspect, low, low + 4)
+    return table.assign(prompt=[[{"role": "user", "content": text}] for text in texts])
+
+
+def _own(table: pd.DataFrame, aspect: str, low: int, high: int) -> list[str]:
+    meaning, worst, best = _MEANING[aspect]
+    fixed: dict[str, Any] = {
+        "aspect": aspect,
+        "meaning": meaning,
+        "worst": worst,
+        "best": best,
+        "low": low,
+        "high": high,
+    }
+    return [_PROMPT.format(article=row.article, summary=row.summary, **fixed) for row in table.itertuples()]
+
+
+def _original(table: pd.DataFrame, aspect: str, low: int, high: int) -> list[str]:
+    name = f"range_prompt_{aspect}"
+    text = download.fetch([name])[name].read_text()
+    before, between, after = (
+        text.replace("{min_range}", str(low))
+        .replace("{max_range}", str(high))
+        .replace("{{Summary}}", "{{Document}}")
+        .split("{{Document}}")
+    )
+    return [before + row.article + between + row.summary + after for row in table.itertuples()]
+
+
+PROMPTS = {"own": _own, "original": _original}
+
+
+def record(
+    judge: Judge, *, command: str, aspect: str = "coherence", scale: str = "1-5", articles: int | str = 100,
+    prompt_set: str = "own",
+) -> Record:  # fmt: skip
+    """One pass of a judge: 16 summaries of each of the first `articles`, kept as the digits' logits, resumable.
+
+    Writes a `direct` table with logit_0 .. logit_9, seen_0 .. seen_9, logsumexp, the 20 likeliest tokens, and the
+    in-range greedy score as value.
+    """
+    from reprolib.inference.store import Store
+
+    started, low = time.monotonic(), RANGES.get(scale, 0)
+    asked = prompts(aspect=aspect, scale=scale, articles=int(articles), prompt_set=prompt_set)
+    scores = judge.label_logprobs(
+        asked["prompt"].tolist(),
+        DIGITS,
+        items=asked["item_id"].tolist(),
+        store=Store(store_folder(STUDY)),
+        min_mass=0,
+        progress=True,
+    )
+    logits = scores[[f"logit_{digit}" for digit in DIGITS]].astype("float32")
+    fixed = {"study": STUDY, "judge": judge.weights.name, "condition": aspect, "arm": prompt_set, "repetition": 0}
+    fixed |= {"scale_low": low, "scale_high": low + 4, "n_tokens": scores["n_tokens"], "logsumexp": scores["logsumexp"]}
+    fixed |= {"value": low + logits.to_numpy()[:, low : low + 5].argmax(axis=1)}
+    fixed |= {"prompt_digest": scores["prompt_digest"].str[:16], "top_ids": scores["top_ids"]}
+    fixed |= {"top_logits": [np.float32(row) for row in scores["top_logits"]]}
+    seen = {f"seen_{digit}": [digit in row[0]["content"] for row in asked["prompt"]] for digit in DIGITS}
+    table = pd.concat([asked[["item_id", "cluster_id", "author"]], logits], axis=1).assign(**fixed, **seen)
+    made = judge.made(scores.attrs["run"], started=started, command=command)
+    return write_record(table, DIRECT, study=STUDY, judge=_name(judge.weights.name, aspect, scale, prompt_set), **made)
+
+
+def recorded_judges(*, aspect: str = "coherence", prompt_set: str = "own") -> list[str]:
+    """Judges with a pass of this aspect in all four ranges."""
+    known = {name for study, name in records() if study == STUDY}
+    judges = sorted({name.split("_")[0] for name in known})
+    return [judge for judge in judges if all(_name(judge, aspect, scale, prompt_set) in known for scale in RANGES)]
+
+
+def load(judge: str, scale: str, *, aspect: str = "coherence", prompt_set: str = "own") -> tuple[Pass, Record]:
+    """One recorded pass as arrays, and the record itself; EvidenceError if there is none."""
+    kept = read_record(STUDY, _name(judge, aspect, scale, prompt_set), DIRECT)
+    table = kept.table.merge(items()[["item_id", aspect]], on="item_id", how="left", validate="one_to_one")
+
+    def grid(columns: list[str]) -> Any:
+        return table[columns].to_numpy().reshape(-1, SYSTEMS, len(columns))
+
+    logits, seen = (grid([f"{name}_{digit}" for digit in DIGITS]) for name in ("logit", "seen"))
+    logsumexp, human = grid(["logsumexp"])[..., 0], grid([aspect])[..., 0]
+    return Pass(RANGES[scale], logits.astype(float), seen.astype(bool), logsumexp, human), kept
+
+
+def items() -> pd.DataFrame:
+    """Item-level numbers of SummEval, committed without any text: ids, the experts' mean scores, words, digits seen."""
+    return pd.read_parquet(evidence_dir() / "recorded" / STUDY / "items.parquet")
+
+
+def write_items() -> None:
+    """Write `items` from the released file."""
+    table = summaries()
+    words = {f"{kind}_words": table[kind].str.split().str.len() for kind in ("article", "summary")}
+    seen = {f"seen_{d}": table["article"].str.contains(d) | table["summary"].str.contains(d) for d in DIGITS}
+    scores = table[["item_id", "cluster_id", "author", "coherence", "consistency", "fluency", "relevance"]]
+    path = evidence_dir() / "recorded" / STUDY / "items.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scores.assign(**words, **seen).to_parquet(path, index=False)
+
+
+def _name(judge: str, aspect: str, scale: str, prompt_set: str) -> str:
+    return "_".join([judge, aspect, scale, *([] if prompt_set == "own" else [prompt_set])])
