@@ -57,7 +57,7 @@ class Sampling(NamedTuple):
 
 
 def load_model(folder: Path, *, dtype: str, device: str) -> Any:
-    """A causal language model from a folder of safetensors, its head in float32 at least; JudgeError if it cannot be."""
+    """A causal language model from a folder of safetensors, with a head of float32; JudgeError if it cannot be."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise JudgeError(f"device is {device!r}, but torch sees no CUDA device here", hint="give device='cpu'")
     safe = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}

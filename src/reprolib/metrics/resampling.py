@@ -78,16 +78,29 @@ def bootstrap(
     >>> bootstrap(wins, lambda s: s[..., 0] / s[..., 1], draws=2000, seed=1).text(2)
     '0.50 [0.40, 0.60]'
     """
+    (found,) = bootstrap_each(
+        sums, lambda s: np.asarray(statistic(s))[..., None], draws=draws, seed=seed, method=method, level=level
+    )
+    return found
+
+
+def bootstrap_each(
+    sums: npt.ArrayLike, statistic: Statistic, *,
+    draws: int = 10_000, seed: int = 0, method: Method = "percentile", level: float = 0.95,
+) -> list[Estimate]:  # fmt: skip
+    """`bootstrap` of several statistics on the same draws: `statistic` maps shape (..., k) to (..., m)."""
     table = np.asarray(sums, dtype=float)
     _check(len(table), level)
-    value = float(statistic(table.sum(axis=0)))
-    sample = np.concatenate([np.asarray(statistic(weights @ table)) for weights in _weights(len(table), draws, seed)])
+    values = np.asarray(statistic(table.sum(axis=0)))
+    samples = np.concatenate([np.asarray(statistic(weights @ table)) for weights in _weights(len(table), draws, seed)])
     quantiles: tuple[float, ...] = ((1 - level) / 2, (1 + level) / 2)
-    if method == "bca":
-        jackknife = np.asarray(statistic(table.sum(axis=0) - table))
-        quantiles = _bca_quantiles(value, sample[np.isfinite(sample)], jackknife, quantiles)
+    left_out = np.asarray(statistic(table.sum(axis=0) - table)) if method == "bca" else samples[:0]
     rule = f"{method} cluster bootstrap, {draws} draws, {level:.0%}"
-    return _estimate(value, sample, quantiles, len(table), rule, seed)
+    found = []
+    for value, sample, jackknife in zip(values, samples.T, left_out.T, strict=True):
+        ends = _bca_quantiles(value, sample[np.isfinite(sample)], jackknife, quantiles) if len(jackknife) else quantiles
+        found.append(_estimate(float(value), sample, ends, len(table), rule, seed))
+    return found
 
 
 def multinomial_bootstrap(

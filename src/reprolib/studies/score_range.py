@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import random
 import time
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,9 @@ import pandas as pd
 from reprolib.errors import EvidenceError, ParameterError
 from reprolib.evidence import download
 from reprolib.evidence.recorded import Record, read_record, records, store_folder, write_record
-from reprolib.metrics.resampling import Array
+from reprolib.metrics.correlation import Coefficient, CrossTable, cross_table
+from reprolib.metrics.resampling import Array, bootstrap_each
+from reprolib.metrics.scoring import BETAS, calibrated, contrast, expected, greedy
 from reprolib.project import evidence_dir
 from reprolib.tables import DIRECT
 
@@ -30,6 +33,7 @@ RANGES = {"0-4": 0, "1-5": 1, "2-6": 2, "3-7": 3}  # name to lowest score; five 
 ASPECTS = ("coherence", "consistency", "relevance")
 DIGITS = tuple("0123456789")
 SYSTEMS = 16  # summaries an article
+DEV = 10  # articles for tuning, the first in the paper's order
 _PROMPT = """You will read a news article and one summary of it. Rate a single property of the summary: its {aspect}.
 
 {meaning}
@@ -209,6 +213,67 @@ def load(judge: str, scale: str, *, aspect: str = "coherence", prompt_set: str =
     logits, seen = (grid([f"{name}_{digit}" for digit in DIGITS]) for name in ("logit", "seen"))
     logsumexp, human = grid(["logsumexp"])[..., 0], grid([aspect])[..., 0]
     return Pass(RANGES[scale], logits.astype(float), seen.astype(bool), logsumexp, human), kept
+
+
+def methods(
+    main: Array, assistant: Array, *, other: Array | None = None, penalty: tuple[float, Array] | None = None,
+    human: Array, betas: Sequence[float] = BETAS, seed: int = 0,
+) -> dict[str, Array]:  # fmt: skip
+    """Scores (0 to 4) by every decoding rule, shape (rules, ranges, articles, 16); a rule is chosen on the dev set.
+
+    `main`, `assistant` and `other` (an assistant of another family) hold logits by level, shape (ranges, articles, 16,
+    5); `penalty` a repetition penalty with the penalised main logits, used for greedy decoding alone, as in the
+    released code. "system mean" knows nothing but which system wrote the summary: a yardstick, not a judge.
+    """
+    rng = np.random.default_rng(seed)
+    flat = assistant.reshape(len(assistant), -1, 5)
+    frozen = np.broadcast_to(assistant[:, :DEV].mean(axis=(1, 2), keepdims=True), assistant.shape)
+    shuffled_items = flat[:, rng.permutation(flat.shape[1])].reshape(assistant.shape)
+    center = np.stack([calibrated(levels) for levels in main])
+
+    def contrasts(other_logits: Array, sign: float = 1.0) -> Array:
+        return np.stack([greedy(contrast(main, other_logits, sign * beta)) for beta in betas])
+
+    found = {"greedy": greedy(main if penalty is None else penalty[1])[None], "contrastive": contrasts(assistant)}
+    found |= {"assistant frozen": contrasts(frozen), "assistant of another item": contrasts(shuffled_items)}
+    if other is not None:
+        found["assistant of another family"] = contrasts(other)
+    found |= {"assistant added": contrasts(assistant, -1.0), "expected score": expected(main)[None]}
+    found |= {"batch calibration": greedy(center)[None], "calibrated, expected": expected(center)[None]}
+    same = expected(main).mean(axis=0, keepdims=True)
+    found["average over ranges"] = np.broadcast_to(same, main.shape[:-1])[None]
+    found["system mean"] = np.broadcast_to(human[DEV:].mean(axis=0), main.shape[:-1])[None]
+    return found
+
+
+def evaluate(
+    scores: Mapping[str, Array], human: Array, *, kind: Coefficient = "spearman", draws: int, seed: int
+) -> pd.DataFrame:
+    """Agreement with humans on the test articles, a row a method and range (or "mean"): estimate, gain over greedy.
+
+    `scores` as `methods` returns them, `human` (articles, 16). All is paired: one draw of articles serves every method,
+    and a tuned method chooses its rule anew, on the drawn development articles (the first `DEV`).
+    """
+    tables = {name: [[cross_table(s, human) for s in rule] for rule in rules] for name, rules in scores.items()}
+
+    def agreement(rule: list[CrossTable], weights: Array, part: slice) -> Array:
+        return np.stack([t.correlation(kind)(weights[..., part] @ t.sums[part]) for t in rule], axis=-1)
+
+    def one(rules: list[list[CrossTable]], weights: Array) -> Array:
+        test = np.stack([agreement(rule, weights, slice(DEV, None)) for rule in rules])
+        dev = np.stack([agreement(rule, weights, slice(DEV)) for rule in rules]) if len(rules) > 1 else test
+        by_range = np.take_along_axis(test, np.nan_to_num(dev, nan=-1).argmax(axis=0)[None], axis=0)[0]
+        return np.concatenate([by_range, by_range.mean(axis=-1, keepdims=True)], axis=-1)
+
+    def everything(weights: Array) -> Array:
+        found = np.concatenate([one(rules, weights) for rules in tables.values()], axis=-1)
+        return np.concatenate([found, found - np.tile(found[..., : len(RANGES) + 1], len(scores))], axis=-1)
+
+    estimates = bootstrap_each(np.eye(len(human)), everything, draws=draws, seed=seed)
+    index = pd.MultiIndex.from_product([scores, [*RANGES, "mean"]], names=["method", "range"])
+    half = len(estimates) // 2
+    frame = pd.DataFrame({"estimate": estimates[:half], "gain": estimates[half:]}, index=index).reset_index()
+    return frame.assign(**{end: [getattr(e, end) for e in frame["estimate"]] for end in ("value", "low", "high")})
 
 
 def items() -> pd.DataFrame:
