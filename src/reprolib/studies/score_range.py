@@ -6,22 +6,25 @@ and its logits of the ten digits are kept: every decoding rule of the chapters i
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from reprolib.errors import EvidenceError, ParameterError
-from reprolib.evidence import download
-from reprolib.evidence.recorded import Record, read_record, records, store_folder, write_record
+from reprolib.evidence import download, published
+from reprolib.evidence.public import public_study
+from reprolib.evidence.recorded import Manifest, Record, read_record, records, store_folder, write_record
 from reprolib.metrics.correlation import Coefficient, CrossTable, cross_table
 from reprolib.metrics.resampling import Array, bootstrap_each
-from reprolib.metrics.scoring import BETAS, calibrated, contrast, expected, greedy
+from reprolib.metrics.scoring import BETAS, calibrated, contrast, expected, greedy, in_range, penalised
 from reprolib.project import evidence_dir
 from reprolib.tables import DIRECT
 
@@ -66,18 +69,28 @@ _MEANING = {
 }  # fmt: skip
 
 
-class Pass(NamedTuple):
-    """One judge, aspect and range over articles in `shuffled` order: logits of ten digits and what goes with them.
+class Judged(NamedTuple):
+    """A judge's passes of one aspect over all four ranges; articles (the first axis after ranges) in `shuffled` order.
 
-    Shapes: `logits` and `seen` (digit occurs in the prompt) (articles, 16, 10); `logsumexp` and `human` (experts' mean,
-    1 to 5) (articles, 16).
+    `logits` and `seen` (digit occurs in the prompt): (4, articles, 16, 10); `logsumexp`: (4, articles, 16); `human`
+    (experts' mean, 1 to 5): (articles, 16).
     """
 
-    low: int
     logits: Array
     seen: np.ndarray[Any, np.dtype[np.bool_]]
     logsumexp: Array
     human: Array
+    manifests: list[Manifest]
+
+    def levels(self, penalty: float = 1.0) -> Array:
+        """Logits of each range's five levels, under a repetition penalty: shape (4, articles, 16, 5)."""
+        logits = penalised(self.logits, self.seen, penalty)
+        return np.stack([in_range(one, low) for one, low in zip(logits, RANGES.values(), strict=True)])
+
+    def first(self, articles: int) -> Judged:
+        """The first so many articles, to match another judge's."""
+        cut = {name: getattr(self, name)[:, :articles] for name in ("logits", "seen", "logsumexp")}
+        return self._replace(human=self.human[:articles], **cut)
 
 
 class _DataOnly(pickle.Unpickler):
@@ -202,47 +215,52 @@ def recorded_judges(*, aspect: str = "coherence", prompt_set: str = "own") -> li
     return [judge for judge in judges if all(_name(judge, aspect, scale, prompt_set) in known for scale in RANGES)]
 
 
-def load(judge: str, scale: str, *, aspect: str = "coherence", prompt_set: str = "own") -> tuple[Pass, Record]:
-    """One recorded pass as arrays, and the record itself; EvidenceError if there is none."""
-    kept = read_record(STUDY, _name(judge, aspect, scale, prompt_set), DIRECT)
-    table = kept.table.merge(items()[["item_id", aspect]], on="item_id", how="left", validate="one_to_one")
+def load(judge: str, *, aspect: str = "coherence", prompt_set: str = "own") -> Judged:
+    """The record of a judge in all four ranges, cut to the articles that all have; EvidenceError if one is missing."""
+    kept = [read_record(STUDY, _name(judge, aspect, scale, prompt_set), DIRECT) for scale in RANGES]
+    rows = min(len(record.table) for record in kept)
+    table = pd.concat([record.table[:rows] for record in kept]).merge(
+        items()[["item_id", aspect]], on="item_id", how="left"
+    )
 
     def grid(columns: list[str]) -> Any:
-        return table[columns].to_numpy().reshape(-1, SYSTEMS, len(columns))
+        return table[columns].to_numpy().reshape(len(RANGES), -1, SYSTEMS, len(columns))
 
     logits, seen = (grid([f"{name}_{digit}" for digit in DIGITS]) for name in ("logit", "seen"))
-    logsumexp, human = grid(["logsumexp"])[..., 0], grid([aspect])[..., 0]
-    return Pass(RANGES[scale], logits.astype(float), seen.astype(bool), logsumexp, human), kept
+    human = grid([aspect])[0, ..., 0]
+    manifests = [record.manifest for record in kept]
+    return Judged(logits.astype(float), seen.astype(bool), grid(["logsumexp"])[..., 0], human, manifests)
 
 
 def methods(
-    main: Array, assistant: Array, *, other: Array | None = None, penalty: tuple[float, Array] | None = None,
-    human: Array, betas: Sequence[float] = BETAS, seed: int = 0,
+    judged: Judged, assistant: Judged, *, other: Judged | None = None, penalty: float = 1.0,
+    betas: Sequence[float] = BETAS, seed: int = 0,
 ) -> dict[str, Array]:  # fmt: skip
     """Scores (0 to 4) by every decoding rule, shape (rules, ranges, articles, 16); a rule is chosen on the dev set.
 
-    `main`, `assistant` and `other` (an assistant of another family) hold logits by level, shape (ranges, articles, 16,
-    5); `penalty` a repetition penalty with the penalised main logits, used for greedy decoding alone, as in the
-    released code. "system mean" knows nothing but which system wrote the summary: a yardstick, not a judge.
+    `other` is an assistant of another family. The repetition penalty acts on greedy decoding alone, as in the released
+    code. "system mean" knows nothing but which system wrote the summary: a yardstick, not a judge.
     """
-    rng = np.random.default_rng(seed)
-    flat = assistant.reshape(len(assistant), -1, 5)
-    frozen = np.broadcast_to(assistant[:, :DEV].mean(axis=(1, 2), keepdims=True), assistant.shape)
-    shuffled_items = flat[:, rng.permutation(flat.shape[1])].reshape(assistant.shape)
+    main, helper = judged.levels(), assistant.levels()
+    frozen = np.broadcast_to(helper[:, :DEV].mean(axis=(1, 2), keepdims=True), helper.shape)
+    order = np.random.default_rng(seed).permutation(helper[0, ..., 0].size)
+    exchanged = helper.reshape(len(helper), -1, 5)[:, order].reshape(helper.shape)
     center = np.stack([calibrated(levels) for levels in main])
 
-    def contrasts(other_logits: Array, sign: float = 1.0) -> Array:
-        return np.stack([greedy(contrast(main, other_logits, sign * beta)) for beta in betas])
+    def contrasts(helper: Array, sign: float = 1.0) -> Array:
+        return np.stack([greedy(contrast(main, helper, sign * beta)) for beta in betas])
 
-    found = {"greedy": greedy(main if penalty is None else penalty[1])[None], "contrastive": contrasts(assistant)}
-    found |= {"assistant frozen": contrasts(frozen), "assistant of another item": contrasts(shuffled_items)}
+    found = {"greedy": greedy(judged.levels(penalty))[None], "contrastive": contrasts(helper)}
+    found |= {"assistant frozen": contrasts(frozen), "assistant of another item": contrasts(exchanged)}
     if other is not None:
-        found["assistant of another family"] = contrasts(other)
-    found |= {"assistant added": contrasts(assistant, -1.0), "expected score": expected(main)[None]}
+        found["assistant of another family"] = contrasts(other.levels())
+    found |= {"assistant added": contrasts(helper, -1.0), "expected score": expected(main)[None]}
     found |= {"batch calibration": greedy(center)[None], "calibrated, expected": expected(center)[None]}
-    same = expected(main).mean(axis=0, keepdims=True)
-    found["average over ranges"] = np.broadcast_to(same, main.shape[:-1])[None]
-    found["system mean"] = np.broadcast_to(human[DEV:].mean(axis=0), main.shape[:-1])[None]
+    for name, same in [
+        ("average over ranges", expected(main).mean(axis=0)),
+        ("system mean", judged.human[DEV:].mean(axis=0)),
+    ]:
+        found[name] = np.broadcast_to(same, main.shape[:-1])[None]
     return found
 
 
@@ -281,6 +299,16 @@ def items() -> pd.DataFrame:
     return pd.read_parquet(evidence_dir() / "recorded" / STUDY / "items.parquet")
 
 
+@public_study("score_range_dev", sources=["summeval", "summeval_dev"])
+def development_set(paths: dict[str, Path]) -> dict[str, Any]:
+    """The released development set: articles, items, its share of SummEval, and how many are `shuffled`'s first."""
+    released = pd.DataFrame(json.loads(paths["summeval_dev"].read_text()))
+    ours = summaries().set_index("cluster_id").loc[list(shuffled()[:DEV]), ["article", "summary"]]
+    known, articles = set(ours.itertuples(index=False, name=None)), released["doc_id"].nunique()
+    found = sum(pair in known for pair in zip(released["source"], released["system_output"], strict=True))
+    return {"articles": articles, "items": len(released), "share": 100 * articles / len(shuffled()), "found": found}
+
+
 def write_items() -> None:
     """Write `items` from the released file."""
     table = summaries()
@@ -294,3 +322,17 @@ def write_items() -> None:
 
 def _name(judge: str, aspect: str, scale: str, prompt_set: str) -> str:
     return "_".join([judge, aspect, scale, *([] if prompt_set == "own" else [prompt_set])])
+
+
+def cost_of_the_paper() -> pd.DataFrame:
+    """What the paper's six models need for coherence in four ranges: tokens (millions) and PFLOP, whole and shared.
+
+    A pass costs two operations a parameter and token; `minutes` assumes 400 TFLOP/s on one 80 GB GPU.
+    """
+    table = published.load("score_range_models")
+    tokens, shared = (len(RANGES) * table[name] for name in ("tokens", "tokens_shared"))
+    pflop, pflop_shared = (2 * table["billions"] * t for t in (tokens, shared))
+    return pd.DataFrame({
+        "model": table["model"], "tokens": tokens, "tokens_shared": shared, "pflop": pflop,
+        "pflop_shared": pflop_shared, "minutes_shared": pflop_shared / 0.4 / 60,
+    })  # fmt: skip
