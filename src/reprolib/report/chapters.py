@@ -9,11 +9,12 @@ import ast
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from reprolib.errors import ParameterError
+from reprolib.metrics.correlation import Coefficient
 from reprolib.metrics.leakage import TieRule
 
 
@@ -53,6 +54,24 @@ class SimulationParameters(Parameters):
     questions: int = Field(500, ge=50, le=20_000, description="questions both judges see")
 
 
+class ScoreRangeParameters(Parameters):
+    """A judge's digit logits on SummEval in four ranges."""
+
+    draws: int = Field(2_000, ge=100, le=1_000_000, description="resampling draws behind each interval")
+    judge: str = Field("qwen2.5-coder-1.5b", description="a judge with a record of all four ranges")
+    smaller: str = Field("qwen2.5-coder-0.5b", description="a smaller one of the same family: comparison, assistant")
+    aspect: Literal["coherence", "consistency", "relevance"] = Field("coherence", description="what is rated")
+    prompt_set: Literal["own", "original"] = Field("own", description="whose wording the judge saw")
+
+
+class ContrastParameters(ScoreRangeParameters):
+    """The chapter on contrastive decoding."""
+
+    other: str = Field("smollm2-135m", description="an assistant of another family, shown if it has a record")
+    penalty: float = Field(1.0, ge=1, le=2, description="repetition penalty of greedy decoding")
+    coefficient: Coefficient = Field("spearman", description="which correlation with the experts")
+
+
 class EvidenceCheckParameters(Parameters):
     """The check of recorded judgments."""
 
@@ -69,6 +88,8 @@ CHAPTERS: dict[str, type[Parameters]] = {
     "leakage_categories": Parameters,
     "leakage_leaderboard": Parameters,
     "leakage_mechanism": SimulationParameters,
+    "score_range_bias": ScoreRangeParameters,
+    "contrastive_decoding": ContrastParameters,
     "evidence_check": EvidenceCheckParameters,
 }
 

@@ -8,6 +8,7 @@ import io
 import re
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib import pyplot as plt
@@ -81,6 +82,21 @@ def strip(data: pd.DataFrame, *, x: str, y: str, by: str, xlabel: str, null: flo
     fig, ax, groups = _rows(data, y, by=by, xlabel=xlabel, null=null)
     for k, (group, part, height) in enumerate(groups):
         ax.plot(part[x], height, "os^vD"[k], color=PALETTE[k], label=group, markersize=6, alpha=0.85)
+    _legend(ax)
+    return fig
+
+
+def stacked(data: pd.DataFrame, *, label: str, xlabel: str) -> Figure:
+    """Stacked bars, a named row per `label`; every other column is a part, in percent, in order."""
+    parts, heights = [name for name in data if name != label], 0.35 * (np.arange(len(data)) + 1)
+    fig, ax = plt.subplots(figsize=(4.6, 0.9 + 0.35 * len(data)))
+    left = np.zeros(len(data))
+    for k, part in enumerate(parts):
+        ax.barh(heights, data[part], left=left, height=0.24, color=PALETTE[k], edgecolor=INK, linewidth=0.4, label=part)
+        left = left + data[part].to_numpy()
+    ax.set(yticks=heights, yticklabels=data[label], xlabel=xlabel, ylim=(heights[-1] + 0.25, 0.1))
+    ax.grid(visible=False, axis="y")
+    sns.despine(ax=ax, left=True)
     _legend(ax)
     return fig
 
