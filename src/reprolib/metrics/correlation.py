@@ -6,7 +6,6 @@ add up; Pearson's, Spearman's and Kendall's coefficients follow from the sum (ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -83,28 +82,30 @@ class CrossTable(NamedTuple):
         return statistic
 
 
-def cross_table(x: npt.ArrayLike, y: npt.ArrayLike, *, levels: Sequence[float] = ()) -> CrossTable:
-    """The cross table of two arrays of scores of shape (clusters, items).
-
-    It has the cells that occur; given all `levels` of x, every cell, so that two judges' tables fit each other.
+def cross_table(x: npt.ArrayLike, y: npt.ArrayLike) -> CrossTable:
+    """The cross table, of the cells that occur, of two arrays of scores of shape (clusters, items).
 
     >>> cross_table([[0, 0, 1]], [[1, 2, 2]]).sums.tolist()
     [[1.0, 1.0, 1.0]]
     """
     x, y = np.asarray(x), np.asarray(y)
-    known = np.union1d(levels, x)
-    columns, at_y = np.unique(y, return_inverse=True)
-    codes = np.searchsorted(known, x) * len(columns) + at_y.reshape(y.shape)
-    cells, at = np.unique(np.concatenate([codes.ravel(), np.arange(len(levels) * len(columns))]), return_inverse=True)
+    (rows, at_x), (columns, at_y) = (np.unique(side, return_inverse=True) for side in (x, y))
+    cells, at = np.unique(at_x.ravel() * len(columns) + at_y.ravel(), return_inverse=True)
     sums = np.zeros((len(x), len(cells)))
-    np.add.at(sums, (np.arange(len(x))[:, None], at[: x.size].reshape(x.shape)), 1)
-    return CrossTable(sums, cells // len(columns), cells % len(columns), known.astype(float), columns.astype(float))
+    np.add.at(sums, (np.arange(len(x))[:, None], at.reshape(x.shape)), 1)
+    return CrossTable(sums, cells // len(columns), cells % len(columns), rows.astype(float), columns.astype(float))
 
 
-def swap_test(a: CrossTable, b: CrossTable, kind: Coefficient = "spearman", *, draws: int, seed: int) -> float:
-    """Two-sided p of "a and b agree equally with the humans": methods change places within random clusters."""
-    statistic = a.correlation(kind)
-    kept = np.random.default_rng(seed).integers(0, 2, size=(draws, len(a.sums))).astype(float)
+def swap_test(
+    a: npt.ArrayLike, b: npt.ArrayLike, y: npt.ArrayLike, kind: Coefficient = "spearman", *, draws: int, seed: int
+) -> float:
+    """Two-sided p of "a and b agree equally with y": the methods change places within random clusters.
+
+    All arrays have the shape (clusters, items).
+    """
+    table = cross_table(np.vstack([a, b]), np.vstack([y, y]))
+    statistic, (sums_a, sums_b) = table.correlation(kind), np.split(table.sums, 2)
+    kept = np.random.default_rng(seed).integers(0, 2, size=(draws, len(sums_a))).astype(float)
     kept[0] = 1  # the order observed
-    gap = statistic(kept @ a.sums + (1 - kept) @ b.sums) - statistic(kept @ b.sums + (1 - kept) @ a.sums)
+    gap = statistic(kept @ sums_a + (1 - kept) @ sums_b) - statistic(kept @ sums_b + (1 - kept) @ sums_a)
     return float((np.abs(gap) >= abs(gap[0]) - 1e-12).mean())

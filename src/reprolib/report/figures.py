@@ -86,6 +86,17 @@ def strip(data: pd.DataFrame, *, x: str, y: str, by: str, xlabel: str, null: flo
     return fig
 
 
+def lines(data: pd.DataFrame, *, x: str, by: str, xlabel: str, ylabel: str, log: bool = False) -> Figure:
+    """Lines of column `value` over `x`, one a group of `by`."""
+    fig, ax = plt.subplots(figsize=(4.6, 3))
+    for k, (name, part) in enumerate(data.groupby(by, sort=False)):
+        ax.plot(part[x], part["value"], marker="os^vD"[k], markersize=4, color=PALETTE[k], label=name)
+    ax.set(xlabel=xlabel, ylabel=ylabel, xscale="log" if log else "linear")
+    sns.despine(ax=ax)
+    _legend(ax)
+    return fig
+
+
 def stacked(data: pd.DataFrame, *, label: str, xlabel: str) -> Figure:
     """Stacked bars, a named row per `label`; every other column is a part, in percent, in order."""
     parts, heights = [name for name in data if name != label], 0.35 * (np.arange(len(data)) + 1)

@@ -23,7 +23,7 @@ from reprolib.evidence import download, published
 from reprolib.evidence.public import public_study
 from reprolib.evidence.recorded import Manifest, Record, read_record, records, store_folder, write_record
 from reprolib.metrics.correlation import Coefficient, CrossTable, cross_table
-from reprolib.metrics.resampling import Array, bootstrap_each
+from reprolib.metrics.resampling import Array, Statistic, bootstrap_each
 from reprolib.metrics.scoring import BETAS, calibrated, contrast, expected, greedy, in_range, penalised
 from reprolib.project import evidence_dir
 from reprolib.tables import DIRECT
@@ -264,28 +264,39 @@ def methods(
     return found
 
 
+def agreement(scores: Mapping[str, Array], human: Array, kind: Coefficient = "spearman") -> Statistic:
+    """Correlation with humans on the test articles, from article weights: shape (..., articles) to (..., methods, 4).
+
+    `scores` as `methods` returns them, `human` (articles, 16). A tuned method chooses its rule anew, for each range, on
+    the weighted development articles (the first `DEV`).
+    """
+    tables = [[[cross_table(s, human) for s in rule] for rule in rules] for rules in scores.values()]
+
+    def of_rule(rule: list[CrossTable], weights: Array, part: slice) -> Array:
+        return np.stack([t.correlation(kind)(weights[..., part] @ t.sums[part]) for t in rule], axis=-1)
+
+    def of_method(rules: list[list[CrossTable]], weights: Array) -> Array:
+        test = np.stack([of_rule(rule, weights, slice(DEV, None)) for rule in rules])
+        dev = np.stack([of_rule(rule, weights, slice(DEV)) for rule in rules]) if len(rules) > 1 else test
+        return np.take_along_axis(test, np.nan_to_num(dev, nan=-1).argmax(axis=0)[None], axis=0)[0]
+
+    return lambda weights: np.stack([of_method(rules, weights) for rules in tables], axis=-2)
+
+
 def evaluate(
     scores: Mapping[str, Array], human: Array, *, kind: Coefficient = "spearman", draws: int, seed: int
 ) -> pd.DataFrame:
-    """Agreement with humans on the test articles, a row a method and range (or "mean"): estimate, gain over greedy.
+    """`agreement` and its gain over the first method, as estimates: a row a method and range (or "mean").
 
-    `scores` as `methods` returns them, `human` (articles, 16). All is paired: one draw of articles serves every method,
-    and a tuned method chooses its rule anew, on the drawn development articles (the first `DEV`).
+    All is paired: one draw of articles serves every method, tuning included.
     """
-    tables = {name: [[cross_table(s, human) for s in rule] for rule in rules] for name, rules in scores.items()}
-
-    def agreement(rule: list[CrossTable], weights: Array, part: slice) -> Array:
-        return np.stack([t.correlation(kind)(weights[..., part] @ t.sums[part]) for t in rule], axis=-1)
-
-    def one(rules: list[list[CrossTable]], weights: Array) -> Array:
-        test = np.stack([agreement(rule, weights, slice(DEV, None)) for rule in rules])
-        dev = np.stack([agreement(rule, weights, slice(DEV)) for rule in rules]) if len(rules) > 1 else test
-        by_range = np.take_along_axis(test, np.nan_to_num(dev, nan=-1).argmax(axis=0)[None], axis=0)[0]
-        return np.concatenate([by_range, by_range.mean(axis=-1, keepdims=True)], axis=-1)
+    by_range = agreement(scores, human, kind)
 
     def everything(weights: Array) -> Array:
-        found = np.concatenate([one(rules, weights) for rules in tables.values()], axis=-1)
-        return np.concatenate([found, found - np.tile(found[..., : len(RANGES) + 1], len(scores))], axis=-1)
+        found = by_range(weights)
+        found = np.concatenate([found, found.mean(axis=-1, keepdims=True)], axis=-1)
+        both = np.stack([found, found - found[..., :1, :]], axis=-3)
+        return both.reshape(*both.shape[:-3], -1)
 
     estimates = bootstrap_each(np.eye(len(human)), everything, draws=draws, seed=seed)
     index = pd.MultiIndex.from_product([scores, [*RANGES, "mean"]], names=["method", "range"])
