@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from reprolib.errors import EvidenceError
-from reprolib.tables import DIRECT, PAIRWISE, check_table
+from reprolib.evidence import DIRECT, PAIRWISE, check_table
 
 
 def row(schema, **values):

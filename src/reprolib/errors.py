@@ -1,5 +1,8 @@
 """Every error a user can cause: one base class, so one `except` and one line on the terminal."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class ReprolibError(Exception):
     """What went wrong, and in `hint` what is allowed or what to do next.
@@ -9,11 +12,7 @@ class ReprolibError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message, self.hint = message, hint
-
-    def __str__(self) -> str:
-        return f"{self.message}; {self.hint}" if self.hint else self.message
+        super().__init__(f"{message}; {hint}" if hint else message)
 
 
 class EvidenceError(ReprolibError):
@@ -30,3 +29,14 @@ class ClaimError(ReprolibError):
 
 class ChapterError(ReprolibError):
     """A notebook that failed, or that a gate refused."""
+
+
+def suggest(given: str, known: Iterable[str], *, otherwise: str = "") -> str:
+    """A hint for a name that does not exist: the close ones, or `otherwise`, by default all that are allowed.
+
+    >>> suggest("sed", ["seed", "draws"]), suggest("x", ["seed", "draws"])
+    ("did you mean 'seed'?", 'allowed: seed, draws')
+    """
+    names = list(known)
+    close = " or ".join(map(repr, difflib.get_close_matches(given, names, n=3)))
+    return f"did you mean {close}?" if close else otherwise or f"allowed: {', '.join(names)}"

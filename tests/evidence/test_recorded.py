@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from reprolib.errors import EvidenceError
-from reprolib.evidence import recorded
-from reprolib.tables import PAIRWISE
+from reprolib.evidence import PAIRWISE, recorded
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprolib.errors import ParameterError
+from reprolib.metrics import allowed_by_rounding, printed_interval
 from reprolib.metrics.leakage import pls
-from reprolib.metrics.rounding import allowed_by_rounding, printed_interval
 
 
 @given(st.floats(-1000, 1000), st.integers(0, 3))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from reprolib.errors import EvidenceError
+from reprolib.evidence import PAIRWISE
 from reprolib.evidence.recorded import read_record
 from reprolib.inference import load_judge, weights
 from reprolib.studies import evidence_check
-from reprolib.tables import PAIRWISE
 
 SMOLLM2 = "smollm2-135m"
 

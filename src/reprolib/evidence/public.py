@@ -18,11 +18,12 @@ from typing import Any
 
 from reprolib.errors import EvidenceError
 from reprolib.evidence import download
-from reprolib.project import evidence_dir
+from reprolib.project import evidence_dir, write_text
 
 Compute = Callable[[dict[str, Path]], dict[str, Any]]
 # Library versions and processors move a fitted classifier by single texts; anything larger is a disagreement.
 _RELATIVE, _ABSOLUTE = 5e-3, 5e-3
+_registered: dict[str, tuple[Compute, list[str]]] = {}
 
 
 @dataclass(frozen=True)
@@ -41,29 +42,21 @@ class PublicResult:
         return "Committed result; the released data was not at hand for this page (reprolib fetch brings it)."
 
 
-_registered: dict[str, Callable[[], dict[str, Any]]] = {}
-
-
 def public_study(study: str, *, sources: list[str]) -> Callable[[Compute], Callable[[], PublicResult]]:
     """Register a computation over the pinned files `sources` (names of `evidence/public/sources.toml`)."""
 
     def decorate(compute: Compute) -> Callable[[], PublicResult]:
-        def document() -> dict[str, Any]:
-            values = compute(download.fetch(sources))
-            return {"study": study, "data": _digests(sources), "values": json.loads(json.dumps(values))}
-
         @wraps(compute)
         def result() -> PublicResult:
-            committed = _committed(study, sources)
-            if not download.at_hand(sources):
-                return PublicResult(committed["values"], committed["data"], recomputed=False)
-            fresh = document()
-            if difference := _difference(committed["values"], fresh["values"]):
-                hint = f"inspect it; if the change is meant: reprolib recompute {study} --write"
-                raise EvidenceError(f"{study}: recomputed and committed results differ at {difference}", hint=hint)
-            return PublicResult(fresh["values"], fresh["data"], recomputed=True)
+            committed, pinned = _committed(study), _digests(sources)
+            if committed["data"] != pinned:
+                hint = f"run: reprolib recompute {study} --write"
+                raise EvidenceError(f"{study}.json was computed from other data than sources.toml pins", hint=hint)
+            at_hand = download.at_hand(sources)
+            values = _agreeing(study)["values"] if at_hand else committed["values"]
+            return PublicResult(values, pinned, recomputed=at_hand)
 
-        _registered[study] = document
+        _registered[study] = compute, sources
         return result
 
     return decorate
@@ -76,14 +69,11 @@ def recompute(study: str, *, write: bool = False) -> str:
     """
     if study not in studies():
         raise EvidenceError(f"no public study {study!r}", hint=f"allowed: {', '.join(studies())}")
-    fresh, path = _registered[study](), _path(study)
-    if write:
-        path.write_text(json.dumps(fresh, indent=1, sort_keys=True) + "\n")
-        return f"{study}: wrote {path.name}"
-    if difference := _difference(json.loads(path.read_text())["values"], fresh["values"]):
-        message = f"{study}: recomputed and committed results differ at {difference}"
-        raise EvidenceError(message, hint="--write keeps it")
-    return f"{study}: recomputed, equal to the committed result"
+    if not write:
+        _agreeing(study)
+        return f"{study}: recomputed, equal to the committed result"
+    write_text(_path(study), json.dumps(_computed(study), indent=1, sort_keys=True) + "\n")
+    return f"{study}: wrote {study}.json"
 
 
 def studies() -> list[str]:
@@ -95,15 +85,24 @@ def studies() -> list[str]:
     return sorted(_registered)
 
 
-def _committed(study: str, sources: list[str]) -> dict[str, Any]:
-    path = _path(study)
-    if not path.is_file():
-        raise EvidenceError(f"no committed result {path.name}", hint=f"run: reprolib recompute {study} --write")
-    document: dict[str, Any] = json.loads(path.read_text())
-    if document["data"] != _digests(sources):
-        hint = f"run: reprolib recompute {study} --write"
-        raise EvidenceError(f"{path.name} was computed from other data than sources.toml pins", hint=hint)
-    return document
+def _computed(study: str) -> dict[str, Any]:
+    compute, sources = _registered[study]
+    values = json.loads(json.dumps(compute(download.fetch(sources))))
+    return {"study": study, "data": _digests(sources), "values": values}
+
+
+def _committed(study: str) -> dict[str, Any]:
+    if not _path(study).is_file():
+        raise EvidenceError(f"no committed result {study}.json", hint=f"run: reprolib recompute {study} --write")
+    return json.loads(_path(study).read_text())
+
+
+def _agreeing(study: str) -> dict[str, Any]:
+    fresh = _computed(study)
+    if difference := _difference(_committed(study)["values"], fresh["values"]):
+        hint = f"inspect it; if the change is meant: reprolib recompute {study} --write"
+        raise EvidenceError(f"{study}: recomputed and committed results differ at {difference}", hint=hint)
+    return fresh
 
 
 def _path(study: str) -> Path:

@@ -16,8 +16,8 @@ import pandas as pd
 import pooch
 
 from reprolib.errors import EvidenceError
+from reprolib.evidence import Schema, check_table
 from reprolib.project import evidence_dir, write_text
-from reprolib.tables import Schema, check_table
 
 
 @dataclass(frozen=True)

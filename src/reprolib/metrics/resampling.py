@@ -8,7 +8,7 @@ same seed gives the same draws to every method.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -43,8 +43,7 @@ class Estimate:
 
     def scaled(self, factor: float) -> Estimate:
         """The same estimate in another unit, such as percent for shares."""
-        fields = {f: getattr(self, f) * factor for f in ("value", "low", "high", "jitter")}
-        return replace(self, **fields)
+        return replace(self, **{f: getattr(self, f) * factor for f in ("value", "low", "high", "jitter")})
 
     def text(self, decimals: int = 1) -> str:
         """Value and interval, such as ``28.7 [21.4, 36.2]``."""
@@ -90,16 +89,17 @@ def bootstrap_each(
 ) -> list[Estimate]:  # fmt: skip
     """`bootstrap` of several statistics on the same draws: `statistic` maps shape (..., k) to (..., m)."""
     table = np.asarray(sums, dtype=float)
-    _check(len(table), level)
-    values = np.asarray(statistic(table.sum(axis=0)))
-    samples = np.concatenate([np.asarray(statistic(weights @ table)) for weights in _weights(len(table), draws, seed)])
-    quantiles: tuple[float, ...] = ((1 - level) / 2, (1 + level) / 2)
+    ends = _ends(len(table), level)
+    values, rng = np.asarray(statistic(table.sum(axis=0))), np.random.default_rng(seed)
+    sizes = [min(_CHUNK, draws - start) for start in range(0, draws, _CHUNK)]
+    weights = (rng.multinomial(len(table), np.full(len(table), 1 / len(table)), size=size) for size in sizes)
+    samples = np.concatenate([np.asarray(statistic(w @ table)) for w in weights])
     left_out = np.asarray(statistic(table.sum(axis=0) - table)) if method == "bca" else samples[:0]
     rule = f"{method} cluster bootstrap, {draws} draws, {level:.0%}"
     found = []
     for value, sample, jackknife in zip(values, samples.T, left_out.T, strict=True):
-        ends = _bca_quantiles(value, sample[np.isfinite(sample)], jackknife, quantiles) if len(jackknife) else quantiles
-        found.append(_estimate(float(value), sample, ends, len(table), rule, seed))
+        moved = _bca_quantiles(value, sample[np.isfinite(sample)], jackknife, ends) if len(jackknife) else ends
+        found.append(_estimate(float(value), sample, moved, len(table), rule, seed))
     return found
 
 
@@ -119,14 +119,13 @@ def multinomial_bootstrap(
     """
     table = np.asarray(shares, dtype=float)
     sizes = np.broadcast_to(np.asarray(n), len(table))
-    _check(int(sizes.min()), level)
+    ends = _ends(int(sizes.min()), level)
     table = table / table.sum(axis=-1, keepdims=True)
     rng = np.random.default_rng(seed)
     redrawn = [rng.multinomial(size, row, size=draws) / size for size, row in zip(sizes, table, strict=True)]
     sample = np.asarray(statistic(np.stack(redrawn, axis=1)))
     rule = f"parametric bootstrap, rows independent, {draws} draws, {level:.0%}"
-    quantiles = ((1 - level) / 2, (1 + level) / 2)
-    return _estimate(float(statistic(table)), sample, quantiles, int(sizes.min()), rule, seed)
+    return _estimate(float(statistic(table)), sample, ends, int(sizes.min()), rule, seed)
 
 
 def wilson(successes: int, n: int, *, level: float = 0.95) -> Estimate:
@@ -135,42 +134,35 @@ def wilson(successes: int, n: int, *, level: float = 0.95) -> Estimate:
     >>> wilson(398, 483).text(3)
     '0.824 [0.788, 0.855]'
     """
-    _check(n, level, least=1)
+    _ends(n, level, least=1)
     interval = stats.binomtest(int(successes), int(n)).proportion_ci(level, method="wilson")
     return Estimate(successes / n, float(interval.low), float(interval.high), n, f"Wilson, {level:.0%}")
 
 
-def _estimate(value: float, sample: Array, quantiles: tuple[float, ...], n: int, rule: str, seed: int) -> Estimate:
-    """An estimate from the draws that are defined; its jitter is that of the less certain end."""
-    defined = sample[np.isfinite(sample)]
-    if not len(defined):
-        return Estimate(value, math.nan, math.nan, n, rule, seed, len(sample))
-    low, high = (float(end) for end in np.quantile(defined, quantiles))
-    spread = [(q, math.sqrt(q * (1 - q) / len(defined))) for q in quantiles]
-    jitter = max(float(np.ptp(np.quantile(defined, np.clip([q - s, q + s], 0, 1)))) / 2 for q, s in spread)
-    return Estimate(value, low, high, n, rule, seed, len(sample) - len(defined), jitter)
-
-
-def _weights(clusters: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Cluster weights of each draw, in chunks of shape (draws, clusters); they depend on these arguments only."""
-    rng = np.random.default_rng(seed)
-    for start in range(0, draws, _CHUNK):
-        yield rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=min(_CHUNK, draws - start))
-
-
-def _bca_quantiles(value: float, sample: Array, jackknife: Array, quantiles: Sequence[float]) -> tuple[float, ...]:
-    # Ties count half, so that a discrete statistic is not called biased.
-    below = np.mean(sample < value) + np.mean(sample == value) / 2
-    bias = stats.norm.ppf(np.clip(below, 1e-6, 1 - 1e-6))
-    spread = np.mean(jackknife) - jackknife
-    denominator = 6 * np.sum(spread**2) ** 1.5
-    acceleration = np.sum(spread**3) / denominator if denominator > 0 else 0.0
-    z = bias + stats.norm.ppf(np.asarray(quantiles))
-    return tuple(stats.norm.cdf(bias + z / (1 - acceleration * z)))
-
-
-def _check(n: int, level: float, *, least: int = 2) -> None:
+def _ends(n: int, level: float, *, least: int = 2) -> tuple[float, ...]:
+    """The two quantiles of an interval of `level` about `n` units."""
     if n < least:
         raise ParameterError(f"{n} units to resample", hint=f"an interval needs at least {least}")
     if not 0 < level < 1:
         raise ParameterError(f"level is {level}", hint="give a share between 0 and 1, such as 0.95")
+    return (1 - level) / 2, (1 + level) / 2
+
+
+def _estimate(value: float, sample: Array, ends: tuple[float, ...], n: int, rule: str, seed: int) -> Estimate:
+    """An estimate from the draws that are defined; its jitter is that of the less certain end."""
+    defined = sample[np.isfinite(sample)]
+    if not len(defined):
+        return Estimate(value, math.nan, math.nan, n, rule, seed, len(sample))
+    low, high = (float(end) for end in np.quantile(defined, ends))
+    spread = [(q, math.sqrt(q * (1 - q) / len(defined))) for q in ends]
+    jitter = max(float(np.ptp(np.quantile(defined, np.clip([q - s, q + s], 0, 1)))) / 2 for q, s in spread)
+    return Estimate(value, low, high, n, rule, seed, len(sample) - len(defined), jitter)
+
+
+def _bca_quantiles(value: float, sample: Array, jackknife: Array, ends: tuple[float, ...]) -> tuple[float, ...]:
+    # Ties count half, so that a discrete statistic is not called biased.
+    below = np.mean(sample < value) + np.mean(sample == value) / 2
+    bias = stats.norm.ppf(np.clip(below, 1e-6, 1 - 1e-6))
+    acceleration = np.nan_to_num(stats.skew(-jackknife)) / 6 / math.sqrt(len(jackknife))
+    z = bias + stats.norm.ppf(ends)
+    return tuple(stats.norm.cdf(bias + z / (1 - acceleration * z)))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 # One pattern a habit: what is counted in a Markdown answer.
-_HABITS = {
+HABITS = {
     "headings": r"^#{1,6} ",
     "bold": r"\*\*[^*\n]+\*\*",
     "bullets": r"^\s*[*+-] ",
@@ -22,9 +22,6 @@ _HABITS = {
     "exclamations": r"!",
     "double_spaces": r"[.!?:]  (?=\S)",
 }
-_PATTERNS = {name: re.compile(pattern, re.MULTILINE) for name, pattern in _HABITS.items()}
-HABITS = tuple(_PATTERNS)
-_TOKEN = r"\w+|[^\w\s]|\s+"
 
 
 def style_counts(texts: Sequence[str]) -> pd.DataFrame:
@@ -33,7 +30,8 @@ def style_counts(texts: Sequence[str]) -> pd.DataFrame:
     >>> style_counts(["**Two** points.  Listed:\\n* one\\n* two"]).loc[0, ["bold", "bullets", "double_spaces"]].tolist()
     [1, 2, 1]
     """
-    return pd.DataFrame([{name: len(p.findall(text)) for name, p in _PATTERNS.items()} for text in texts])
+    rows = [{name: len(re.findall(habit, text, re.MULTILINE)) for name, habit in HABITS.items()} for text in texts]
+    return pd.DataFrame(rows)
 
 
 def predict_author(
@@ -54,7 +52,8 @@ def predict_author(
         table: Any = data
         model = make_pipeline(FunctionTransformer(np.log1p), StandardScaler(), LogisticRegression())
     else:
-        table = CountVectorizer(token_pattern=_TOKEN, min_df=2).fit_transform(data)  # counts: nothing is learnt here
+        tokens = CountVectorizer(token_pattern=r"\w+|[^\w\s]|\s+", min_df=2)
+        table = tokens.fit_transform(data)  # counts: nothing is learnt here
         model = make_pipeline(TfidfTransformer(sublinear_tf=True), LogisticRegression())
     predicted = cross_val_predict(model, table, np.asarray(authors), groups=groups, cv=GroupKFold(folds))
     return np.asarray(predicted == np.asarray(authors))

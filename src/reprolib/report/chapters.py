@@ -5,15 +5,14 @@ What is allowed stands here; a notebook's parameters cell repeats names and defa
 
 from __future__ import annotations
 
-import ast
-import difflib
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from reprolib.errors import ParameterError
+from reprolib.errors import ParameterError, suggest
 from reprolib.metrics.correlation import Coefficient
 from reprolib.metrics.leakage import TieRule
 
@@ -31,12 +30,9 @@ class LeakageParameters(Parameters):
     """A leakage chapter: the rule for ties, and a lab run of the reader's own beside the paper."""
 
     tie_rule: TieRule = Field("strict", description="how a tie counts in a win rate")
-    lab: Path | None = Field(None, description="folder of a leakage lab run to show beside the paper")
-
-    @field_validator("lab", mode="before")
-    @classmethod
-    def _empty_is_none(cls, value: Any) -> Any:
-        return None if value in ("", "None") else value
+    lab: Annotated[Path | None, BeforeValidator(lambda given: None if given in ("", "None") else given)] = Field(
+        None, description="folder of a leakage lab run to show beside the paper"
+    )
 
 
 class LeakageTableParameters(LeakageParameters):
@@ -103,17 +99,17 @@ def validate(chapter: str, values: Mapping[str, Any]) -> Parameters:
     500
     """
     if chapter not in CHAPTERS:
-        raise ParameterError(f"no chapter {chapter!r}", hint=_suggest(chapter, CHAPTERS))
+        raise ParameterError(f"no chapter {chapter!r}", hint=suggest(chapter, CHAPTERS))
     fields = CHAPTERS[chapter].model_fields
     if unknown := [name for name in values if name not in fields]:
-        raise ParameterError(f"{chapter} has no parameter {unknown[0]!r}", hint=_suggest(unknown[0], fields))
+        raise ParameterError(f"{chapter} has no parameter {unknown[0]!r}", hint=suggest(unknown[0], fields))
     try:
         return CHAPTERS[chapter](**values)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        hint = f"{name}: {fields[name].description}"
-        raise ParameterError(f"{chapter}: {name} is {first['input']!r}: {first['msg']}", hint=hint) from None
+        message = f"{chapter}: {name} is {first['input']!r}: {first['msg']}"
+        raise ParameterError(message, hint=f"{name}: {fields[name].description}") from None
 
 
 def check_parameters(chapter: str, namespace: Mapping[str, Any]) -> Any:
@@ -121,32 +117,17 @@ def check_parameters(chapter: str, namespace: Mapping[str, Any]) -> Any:
 
     Names that papermill injected and the chapter does not know are errors: papermill itself only logs them.
     """
-    names = set(CHAPTERS[chapter].model_fields) if chapter in CHAPTERS else set()
-    injected = [cell for cell in namespace.get("In", []) if cell.startswith("# Parameters")]
-    names |= {name for cell in injected for name in _assigned(cell)}
+    injected = "".join(cell for cell in namespace.get("In", []) if cell.startswith("# Parameters"))
+    fields = CHAPTERS[chapter].model_fields if chapter in CHAPTERS else ()
+    names = {*fields, *re.findall(r"^(\w+) = ", injected, re.MULTILINE)}
     return validate(chapter, {name: namespace[name] for name in names if name in namespace})
 
 
 def describe(chapter: str) -> str:
     """The chapter's parameters, one a line: name, default, allowed values, meaning."""
-    schema = CHAPTERS[chapter].model_json_schema()["properties"]
-    fields = CHAPTERS[chapter].model_fields.items()
-    return "\n".join(f"  {name} = {f.default!r}{_allowed(schema[name])}: {f.description}" for name, f in fields)
-
-
-def _allowed(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return f" ({', '.join(schema['enum'])})"
-    if "minimum" in schema:
-        return f" ({schema['minimum']:,} to {schema['maximum']:,})"
-    return ""
-
-
-def _suggest(given: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(given, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(known)}"
-
-
-def _assigned(source: str) -> list[str]:
-    targets = [t for node in ast.parse(source).body if isinstance(node, ast.Assign) for t in node.targets]
-    return [t.id for t in targets if isinstance(t, ast.Name)]
+    lines = []
+    for name, about in CHAPTERS[chapter].model_json_schema()["properties"].items():
+        allowed = f" ({about['minimum']:,} to {about['maximum']:,})" if "minimum" in about else ""
+        allowed = f" ({', '.join(about['enum'])})" if "enum" in about else allowed
+        lines.append(f"  {name} = {about['default']!r}{allowed}: {about['description']}")
+    return "\n".join(lines)

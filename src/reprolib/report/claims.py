@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from reprolib.errors import ClaimError
-from reprolib.metrics.rounding import printed_interval
+from reprolib.metrics import printed_interval
 from reprolib.project import evidence_dir
 
 Tier = Literal["published", "public", "recorded", "live"]
@@ -49,18 +49,19 @@ class Claim(BaseModel):
 
     @model_validator(mode="after")
     def _criterion_is_complete(self) -> Claim:
-        if self.kind in ("count", "rate", "size") and self.value is None and not self.unclear:
+        if self.unclear or self.kind in ("sign", "order"):
+            return self
+        if self.value is None:
             raise ValueError(f"a {self.kind} needs the published value")
-        if self.kind == "size" and self.width is None and not self.unclear:
+        if self.kind == "size" and self.width is None:
             raise ValueError("a size needs the width of an interval that would be informative")
         return self
 
     @property
     def printed(self) -> str:
         """The published value as printed, such as ``-1.5 %``; for a sign or an order, what is claimed."""
-        if self.value is None:
-            return f"{self.direction} " + _trim(self.null, self.unit)
-        return _trim(self.value, self.unit, self.decimals)
+        number = f"{self.direction} {self.null:g}" if self.value is None else f"{self.value:.{self.decimals}f}"
+        return f"{number} {self.unit}".rstrip()
 
 
 class Verdict(NamedTuple):
@@ -112,31 +113,31 @@ def judge_claim(
     if not math.isfinite(value):
         return Verdict("inconclusive", "the statistic is undefined (0/0) on this evidence")
     if claim.kind in ("count", "rate") and not replication:
-        return _same_inputs(claim, value, inputs)
+        return _same_inputs(claim, value, inputs or (value, value))
     if low is None or high is None or n is None or not math.isfinite(high - low):
         return Verdict("inconclusive", "no interval to judge by")
     if claim.kind in ("sign", "order"):
         return _beyond_null(claim, value, low, high, n, 2 * jitter)
-    return _holds_value(claim, value, low, high, n)
+    return _holds_value(claim, low, high, n)
 
 
-def _same_inputs(claim: Claim, value: float, inputs: tuple[float, float] | None) -> Verdict:
+def _same_inputs(claim: Claim, value: float, inputs: tuple[float, float]) -> Verdict:
     assert claim.value is not None
     if claim.kind == "count":
-        differs = Verdict("differs", f"{value:g} is not {claim.value:g}")
-        return Verdict("reproduced", "equal") if value == claim.value else differs
+        equal = value == claim.value
+        return Verdict("reproduced", "equal") if equal else Verdict("differs", f"{value:g} is not {claim.value:g}")
     low, high = printed_interval(claim.value, claim.decimals)
     if low <= value < high or math.isclose(value, low, abs_tol=1e-9):
         return Verdict("reproduced", "equal to the printed digits")
     # The registered slack caps what the rounding of the inputs may excuse.
-    least, most = inputs or (value, value)
-    least, most = max(least, value - claim.slack), min(most, value + claim.slack)
+    least, most = max(inputs[0], value - claim.slack), min(inputs[1], value + claim.slack)
+    allowed = f"rounded inputs allow {least:.2f} to {most:.2f}"
     if least < high and most >= low:
-        return Verdict("reproduced", f"rounded inputs allow {least:.2f} to {most:.2f}")
-    return Verdict("differs", f"prints as {value:.{claim.decimals}f}; rounded inputs allow {least:.2f} to {most:.2f}")
+        return Verdict("reproduced", allowed)
+    return Verdict("differs", f"prints as {value:.{claim.decimals}f}; {allowed}")
 
 
-def _holds_value(claim: Claim, value: float, low: float, high: float, n: int) -> Verdict:
+def _holds_value(claim: Claim, low: float, high: float, n: int) -> Verdict:
     assert claim.value is not None
     if claim.width is None:
         return Verdict("inconclusive", "no informative width is registered for a replication of this claim")
@@ -152,18 +153,13 @@ def _holds_value(claim: Claim, value: float, low: float, high: float, n: int) ->
 def _beyond_null(claim: Claim, value: float, low: float, high: float, n: int, margin: float) -> Verdict:
     sign = 1 if claim.direction == "above" else -1
     near, far = sorted((sign * (low - claim.null), sign * (high - claim.null)))
-    null = _trim(claim.null, claim.unit)
+    null = f"{claim.null:g} {claim.unit}".rstrip()
     if near > margin:
         return Verdict("consistent", f"the whole interval is {claim.direction} {null}")
     if far < -margin:
         return Verdict("differs", f"the whole interval lies on the other side of {null}")
     distance = abs(value - claim.null)
-    need = math.ceil(n * ((high - low) / 2 / distance) ** 2) if distance > 0 else None
+    need = math.ceil(n * ((high - low) / 2 / distance) ** 2) if distance else None
     if near > -margin or far < margin:
         return Verdict("inconclusive", f"the interval ends at {null}: on which side depends on the seed", need)
     return Verdict("inconclusive", f"the interval includes {null}", need)
-
-
-def _trim(value: float, unit: str, decimals: int | None = None) -> str:
-    number = f"{value:g}" if decimals is None else f"{value:.{decimals}f}"
-    return f"{number} {unit}".rstrip()

@@ -6,12 +6,12 @@ import base64
 import html
 import io
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reprolib.report.page import frame_html, show_html
@@ -41,59 +41,44 @@ def show(fig: Figure, *, name: str, alt: str, caption: str, data: pd.DataFrame) 
     tier of the evidence; `data` holds the plotted numbers.
     """
     described = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" '
+    csv = base64.b64encode(data.to_csv(index=False, float_format="%.6g").encode()).decode()
     page = (
         f'<figure class="repro" id="fig-{name}"><div class="scroll" tabindex="0" role="group" aria-label="Figure">'
-        f"{_svg(fig, name).replace('<svg ', described, 1)}</div>"
-        f"<figcaption>{html.escape(caption)}</figcaption>{data_table(data, name=name)}</figure>"
+        f"{_svg(fig, name).replace('<svg ', described, 1)}</div><figcaption>{html.escape(caption)}</figcaption>"
+        f"<details><summary>Data of this figure</summary>{frame_html(data)}"
+        f'<p><a download="{name}.csv" href="data:text/csv;base64,{csv}">{name}.csv</a></p></details></figure>'
     )
     show_html(page, plain=alt, extra={MIME: {"alt": alt}})
-
-
-def data_table(data: pd.DataFrame, *, name: str, summary: str = "Data of this figure") -> str:
-    """A frame as a folded HTML table, with a link that saves it as CSV without any request."""
-    csv = base64.b64encode(data.to_csv(index=False, float_format="%.6g").encode()).decode()
-    link = f'<a download="{name}.csv" href="data:text/csv;base64,{csv}">{name}.csv</a>'
-    return f"<details><summary>{html.escape(summary)}</summary>{frame_html(data)}<p>{link}</p></details>"
 
 
 def forest(
     data: pd.DataFrame, *, label: str, by: str | None = None, marker: str | None = None, marker_label: str = "paper",
     xlabel: str, null: float = 0.0,
 ) -> Figure:  # fmt: skip
-    """A forest plot: a row per label, a point with its interval (columns value, low, high), a line at `null`.
+    """A forest plot: a row per label, a point (column value) with its interval (low, high, if given), a line at `null`.
 
-    Points with the same `label` share a named row, in order of first appearance; `by` gives them a colour and a shape
-    each. `marker` is a column with a second number a point, such as the paper's, drawn as an open diamond.
+    Points with the same `label` share a row, named above it to fit a phone, in order of first appearance; `by` gives
+    them a colour and a shape each. `marker` is a column with a second number a point, drawn as an open diamond.
     """
-    fig, ax, groups = _rows(data, label, by=by, xlabel=xlabel, null=null)
-    for k, (group, part, y) in enumerate(groups):
-        errors = [(part.value - part.low).clip(lower=0), (part.high - part.value).clip(lower=0)]
+    groups = list(dict.fromkeys(data[by])) if by else [None]
+    rows = {row: k for k, row in enumerate(dict.fromkeys(data[label]))}
+    fig, ax = plt.subplots(figsize=(4.6, 0.7 + (0.42 + 0.13 * len(groups)) * len(rows)))
+    ax.axvline(null, color=INK, linewidth=1)
+    for row, k in rows.items():
+        ax.text(0, k + 0.02, row, transform=ax.get_yaxis_transform(), va="center", fontsize=9)
+    ax.set(yticks=[], xlabel=xlabel, ylim=(len(rows), -0.3))
+    sns.despine(ax=ax, left=True)
+    for k, group in enumerate(groups):
+        part = data[data[by] == group] if by else data
+        y = part[label].map(rows) + (k + 1) / (len(groups) + 1)
+        ends = [part.value - part.low, part.high - part.value] if "low" in part else []
+        errors = [end.clip(lower=0) for end in ends] or None
         ax.errorbar(part.value, y, xerr=errors, fmt="os^vD"[k], color=PALETTE[k], capsize=3, markersize=5, label=group)
         if marker:
             named = marker_label if k == 0 else None
             ax.plot(part[marker], y, "D", mfc="none", mec=INK, markersize=9, linestyle="none", label=named)
     if by or marker:
         _legend(ax)
-    return fig
-
-
-def strip(data: pd.DataFrame, *, x: str, y: str, by: str, xlabel: str, null: float = 0.0) -> Figure:
-    """A strip plot: every row of `data` a point, rows of the figure by `y`, colour and shape by `by`."""
-    fig, ax, groups = _rows(data, y, by=by, xlabel=xlabel, null=null)
-    for k, (group, part, height) in enumerate(groups):
-        ax.plot(part[x], height, "os^vD"[k], color=PALETTE[k], label=group, markersize=6, alpha=0.85)
-    _legend(ax)
-    return fig
-
-
-def lines(data: pd.DataFrame, *, x: str, by: str, xlabel: str, ylabel: str, log: bool = False) -> Figure:
-    """Lines of column `value` over `x`, one a group of `by`."""
-    fig, ax = plt.subplots(figsize=(4.6, 3))
-    for k, (name, part) in enumerate(data.groupby(by, sort=False)):
-        ax.plot(part[x], part["value"], marker="os^vD"[k], markersize=4, color=PALETTE[k], label=name)
-    ax.set(xlabel=xlabel, ylabel=ylabel, xscale="log" if log else "linear")
-    sns.despine(ax=ax)
-    _legend(ax)
     return fig
 
 
@@ -112,43 +97,27 @@ def stacked(data: pd.DataFrame, *, label: str, xlabel: str) -> Figure:
     return fig
 
 
-def _rows(data: pd.DataFrame, label: str, *, by: str | None, xlabel: str, null: float) -> tuple[Figure, Any, list[Any]]:
-    """An empty plot with a row a label, named above it to fit a phone, and each group: name, part of data, heights."""
-    names = list(dict.fromkeys(data[by])) if by else [None]
-    rows = {row: k for k, row in enumerate(dict.fromkeys(data[label]))}
-    fig, ax = plt.subplots(figsize=(4.6, 0.7 + (0.42 + 0.13 * len(names)) * len(rows)))
-    ax.axvline(null, color=INK, linewidth=1)
-    for row, k in rows.items():
-        ax.text(0, k + 0.02, row, transform=ax.get_yaxis_transform(), va="center", fontsize=9)
-    ax.set(yticks=[], xlabel=xlabel, ylim=(len(rows), -0.3))
-    sns.despine(ax=ax, left=True)
-    parts = [data[data[by] == name] if by else data for name in names]
-    heights = [[rows[row] + (k + 1) / (len(names) + 1) for row in part[label]] for k, part in enumerate(parts)]
-    return fig, ax, list(zip(names, parts, heights, strict=True))
-
-
-def _legend(ax: Any) -> None:
+def _legend(ax: Axes) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, handletextpad=0.2, columnspacing=1)
 
 
 def _svg(fig: Figure, name: str) -> str:
-    """The figure as an SVG element that inherits the page's font and colours, the same bytes every time."""
+    """The figure as an SVG element that inherits the page's font and colours, the same bytes every time.
+
+    Every id is prefixed, so that two figures on one page cannot share a clip path; ids nothing refers to are dropped.
+    """
     buffer = io.StringIO()
     with plt.rc_context({"svg.hashsalt": name}):
         fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     plt.close(fig)
-    text = buffer.getvalue()
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg ") :], flags=re.DOTALL)
-    text = text.replace(INK, "currentColor").replace(_GRID, "var(--figure-grid, #b8bec6)")
-    text = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", "inherit", text)
-    return _scoped(text.replace('xmlns:xlink="http://www.w3.org/1999/xlink" ', ""), name)
-
-
-def _scoped(svg: str, name: str) -> str:
-    """Prefix every id, so that two figures on one page cannot share a clip path, and drop ids nothing refers to."""
+    svg = buffer.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") :], flags=re.DOTALL)
+    svg = svg.replace(INK, "currentColor").replace(_GRID, "var(--figure-grid, #b8bec6)")
+    svg = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", "inherit", svg)
     used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", svg))
     svg = re.sub(r' id="([\w-]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg)
-    svg = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", svg).replace("xlink:href", "href")
+    svg = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", svg)
+    svg = svg.replace('xmlns:xlink="http://www.w3.org/1999/xlink" ', "").replace("xlink:href", "href")
     width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
     svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
     return svg.replace("<svg ", f'<svg style="width: {width / 62:.2f}in" ', 1)  # a little larger than 72 points an inch

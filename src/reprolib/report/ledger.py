@@ -6,7 +6,6 @@ carries its own results, wherever it was run, and a killed run leaves none behin
 
 from __future__ import annotations
 
-import difflib
 import html
 import re
 from collections.abc import Iterator
@@ -15,9 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from reprolib.errors import ClaimError
+from reprolib.errors import ClaimError, suggest
+from reprolib.metrics import printed_interval
 from reprolib.metrics.resampling import Estimate
-from reprolib.metrics.rounding import printed_interval
 from reprolib.report.claims import MARKS, Claim, Tier, judge_claim, load_claims
 from reprolib.report.page import show_html
 
@@ -67,19 +66,24 @@ def check(
 
     `value` is in the claim's unit: a number with `low`, `high`, `n`, `rule` and `seed`, or an `Estimate` that brings
     them along. `judge` is "paper" for the paper's own judgments; anything else is a replication. `inputs` is what
-    rounded inputs allow (`metrics.rounding.allowed_by_rounding`), `n_unparsed` counts judgments without a verdict, and
+    rounded inputs allow (`metrics.allowed_by_rounding`), `n_unparsed` counts judgments without a verdict,
     `data` holds the SHA-256 of released files by name. Raises ClaimError if the claim is not registered.
     """
-    claim, replication, jitter = registered(claim_id), judge != "paper", 0.0
+    claim, jitter = registered(claim_id), 0.0
     if isinstance(value, Estimate):
-        jitter = value.jitter
-        low, high, n, seed = value.low, value.high, value.n, value.seed
+        low, high, n, seed, jitter = value.low, value.high, value.n, value.seed, value.jitter
         rule, value = rule or value.rule, value.value
-    verdict = judge_claim(claim, value, low=low, high=high, n=n, jitter=jitter, inputs=inputs, replication=replication)
+    verdict = judge_claim(
+        claim, value, low=low, high=high, n=n, jitter=jitter, inputs=inputs, replication=judge != "paper"
+    )
+    digits = claim.decimals + (claim.kind == "rate")  # one more than the paper prints shows how a rate rounds
+    shown = f"{value:g}" if claim.kind == "count" else f"{value:z.{digits}f}"
+    if claim.kind != "count" and low is not None and high is not None:
+        shown = Estimate(value, low, high, 0).text(digits)
     result = Result(
         claim_id=claim_id, tier=tier, judge=judge, value=value, low=low, high=high, n=n, n_unparsed=n_unparsed,
         rule=rule, seed=seed, data=data or {}, verdict=verdict.name, reason=verdict.reason, n_needed=verdict.n_needed,
-        shown=_shown(claim, value, low, high),
+        shown=shown,
     )  # fmt: skip
     if _open_table is None:
         _display([result])
@@ -92,8 +96,7 @@ def check(
 def table() -> Iterator[list[Result]]:
     """Show all checks made inside as one table instead of a line each."""
     global _open_table
-    rows: list[Result] = []
-    _open_table = rows
+    rows = _open_table = []
     try:
         yield rows
     finally:
@@ -124,8 +127,7 @@ def collect(notebook: dict[str, Any]) -> list[Result]:
     """
     found: dict[tuple[str, str, str], Result] = {}
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
-    for entry in [entry for output in outputs for entry in output.get("data", {}).get(MIME, [])]:
-        result = Result(**entry)
+    for result in [Result(**entry) for output in outputs for entry in output.get("data", {}).get(MIME, [])]:
         registered(result.claim_id)
         if result.key in found:
             raise ClaimError(f"two results for {' / '.join(result.key)}", hint="check each claim once")
@@ -133,35 +135,13 @@ def collect(notebook: dict[str, Any]) -> list[Result]:
     return list(found.values())
 
 
-def badge(verdict: str) -> str:
-    """The verdict as HTML: a mark, the word and a class for the colour."""
-    return f'<span class="verdict verdict-{verdict.replace(" ", "-")}">{MARKS[verdict]} {verdict}</span>'
-
-
-def results_table(results: list[Result]) -> str:
-    """Results as an HTML table, one row a claim, each row an anchor named after its claim."""
-    claims = load_claims()
-    rows = "".join(_row(claims[r.claim_id], r) for r in results)
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "Paper", "Here", "Verdict"))
-    return (
-        '<div class="claims" tabindex="0" role="group" aria-label="Claims checked">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _row(claim: Claim, result: Result) -> str:
-    judge = "" if result.judge == "paper" else f"{html.escape(result.judge)}, "
-    n = f", n = {result.n:,}" if result.n else ""
-    need = f"; n of about {result.n_needed:,} would tell" if result.n_needed else ""
-    why, key = html.escape(result.reason) + need, html.escape(" ".join(result.key))
-    return (
-        f'<tr id="{anchor(*result.key)}"><td>{html.escape(claim.statement)}'
-        f'<span class="locator">{html.escape(claim.locator)}</span></td>'
-        f'<td class="number" data-label="Paper">{claim.printed}</td>'
-        f'<td class="number" data-label="Here"><span data-claim="{key}">{result.shown}</span>'
-        f'<span class="locator">{judge}{result.tier}{n}</span></td>'
-        f'<td>{badge(result.verdict)}<span class="locator">{why}</span></td></tr>'
-    )
+def registered(claim_id: str) -> Claim:
+    """The claim of this id; ClaimError, with close ids, if there is none."""
+    known = load_claims()
+    if claim_id not in known:
+        hint = suggest(claim_id, known, otherwise="register it in evidence/claims.toml first")
+        raise ClaimError(f"claim {claim_id!r} is not registered", hint=hint)
+    return known[claim_id]
 
 
 def anchor(claim_id: str, tier: str = "", judge: str = "paper") -> str:
@@ -174,27 +154,36 @@ def anchor(claim_id: str, tier: str = "", judge: str = "paper") -> str:
     return "claim-" + re.sub(r"[^a-z0-9]+", "-", ".".join(parts).lower())
 
 
+def badge(verdict: str) -> str:
+    """The verdict as HTML: a mark, the word and a class for the colour."""
+    return f'<span class="verdict verdict-{verdict.replace(" ", "-")}">{MARKS[verdict]} {verdict}</span>'
+
+
 def _display(results: list[Result]) -> None:
-    claims = load_claims()
-    said = [(r, f"{claims[r.claim_id].statement} Paper {claims[r.claim_id].printed}") for r in results]
-    lines = [f"{MARKS[r.verdict]} {r.verdict}: {text}, here {r.shown}. {r.reason}." for r, text in said]
-    show_html(results_table(results), plain="\n".join(lines), extra={MIME: [r.model_dump() for r in results]})
+    """Show results as a table, one row a claim, each row an anchor named after its claim."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "Paper", "Here", "Verdict"))
+    rows, lines = [], []
+    for result in results:
+        claim = registered(result.claim_id)
+        rows.append(_row(claim, result))
+        verdict = f"{MARKS[result.verdict]} {result.verdict}: {claim.statement}"
+        lines.append(f"{verdict} Paper {claim.printed}, here {result.shown}. {result.reason}.")
+    markup = (
+        '<div class="claims" tabindex="0" role="group" aria-label="Claims checked">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+    show_html(markup, plain="\n".join(lines), extra={MIME: [r.model_dump() for r in results]})
 
 
-def registered(claim_id: str) -> Claim:
-    """The claim of this id; ClaimError, with close ids, if there is none."""
-    known = load_claims()
-    if claim_id not in known:
-        close = difflib.get_close_matches(claim_id, known, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "register it in evidence/claims.toml first"
-        raise ClaimError(f"claim {claim_id!r} is not registered", hint=hint)
-    return known[claim_id]
-
-
-def _shown(claim: Claim, value: float, low: float | None, high: float | None) -> str:
-    if claim.kind == "count":
-        return f"{value:g}"
-    digits = claim.decimals + (claim.kind == "rate")  # one more than the paper prints shows how a rate rounds
-    if low is None or high is None:
-        return Estimate(value, value, value, 0).text(digits).split(" ")[0]
-    return Estimate(value, low, high, 0).text(digits)
+def _row(claim: Claim, result: Result) -> str:
+    judge = "" if result.judge == "paper" else f"{html.escape(result.judge)}, "
+    n = f", n = {result.n:,}" if result.n else ""
+    need = f"; n of about {result.n_needed:,} would tell" if result.n_needed else ""
+    return (
+        f'<tr id="{anchor(*result.key)}"><td>{html.escape(claim.statement)}'
+        f'<span class="locator">{html.escape(claim.locator)}</span></td>'
+        f'<td class="number" data-label="Paper">{claim.printed}</td><td class="number" data-label="Here">'
+        f'<span data-claim="{html.escape(" ".join(result.key))}">{result.shown}</span>'
+        f'<span class="locator">{judge}{result.tier}{n}</span></td>'
+        f'<td>{badge(result.verdict)}<span class="locator">{html.escape(result.reason)}{need}</span></td></tr>'
+    )

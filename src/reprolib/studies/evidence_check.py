@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from reprolib.errors import EvidenceError
+from reprolib.evidence import PAIRWISE
 from reprolib.evidence.recorded import Record, read_record, write_record
 from reprolib.project import evidence_dir
-from reprolib.tables import PAIRWISE
 
 if TYPE_CHECKING:
     from reprolib.inference.judge import Judge

@@ -16,13 +16,12 @@ import numpy as np
 import pandas as pd
 
 from reprolib.errors import EvidenceError
-from reprolib.evidence import published
+from reprolib.evidence import PAIRWISE, check_table, published
 from reprolib.evidence.public import public_study
+from reprolib.metrics import allowed_by_rounding
 from reprolib.metrics.leakage import TIE_RULES, TieRule, pls_of_shares, two_game_verdict
 from reprolib.metrics.resampling import Array, Estimate, Statistic, bootstrap, cluster_sums, multinomial_bootstrap
-from reprolib.metrics.rounding import allowed_by_rounding
 from reprolib.metrics.style import HABITS, predict_author, style_counts
-from reprolib.tables import PAIRWISE, check_table
 
 BENCHMARKS = ("Arena-Hard", "AlpacaEval 2.0")
 _ROW, _SHARES = ["benchmark", "student", "author_a", "author_b"], ["win_a", "tie", "win_b"]

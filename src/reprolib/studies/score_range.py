@@ -19,14 +19,13 @@ import numpy as np
 import pandas as pd
 
 from reprolib.errors import EvidenceError, ParameterError
-from reprolib.evidence import download, published
+from reprolib.evidence import DIRECT, download, published
 from reprolib.evidence.public import public_study
 from reprolib.evidence.recorded import Manifest, Record, read_record, records, store_folder, write_record
 from reprolib.metrics.correlation import Coefficient, CrossTable, cross_table
 from reprolib.metrics.resampling import Array, Statistic, bootstrap_each
 from reprolib.metrics.scoring import BETAS, calibrated, contrast, expected, greedy, in_range, penalised
 from reprolib.project import evidence_dir
-from reprolib.tables import DIRECT
 
 if TYPE_CHECKING:
     from reprolib.inference.judge import Judge
