@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from reprolib.errors import EvidenceError
@@ -39,18 +40,22 @@ def evidence_dir() -> Path:
     return root() / "evidence"
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """Every file below a folder that belongs to the project (no caches, no installation metadata, no hidden file)."""
-    parts = ((f, f.relative_to(folder).parts) for f in folder.rglob("*") if f.is_file())
-    return (f for f, names in parts if not any(n == "__pycache__" or n.startswith(".") for n in names))
+def files_below(folder: Path) -> list[Path]:
+    """Every file of the project below a folder, sorted (no caches, no installation metadata, no hidden file)."""
+    files = [f for f in folder.rglob("*") if f.is_file()]
+    return sorted(f for f in files if not re.search(r"(^|/)(\.|__pycache__)", str(f.relative_to(folder))))
 
 
 def digest_of(parts: Iterable[bytes]) -> str:
     """One SHA-256 over several pieces; where one ends and the next begins counts."""
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(hashlib.sha256(part).digest())
-    return whole.hexdigest()
+    digests = (hashlib.sha256(part).digest() for part in parts)
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def digest_of_files(files: Iterable[Path]) -> str:
+    """One SHA-256 over the names and contents of files below the root."""
+    base = root()
+    return digest_of(part for f in files for part in (str(f.relative_to(base)).encode(), f.read_bytes()))
 
 
 def write_text(path: Path, text: str) -> None:

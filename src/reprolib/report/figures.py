@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 import re
 
@@ -14,7 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reprolib.report.page import frame_html, show_html
+from reprolib.report.page import frame_html, render, show_html
 
 MIME = "application/vnd.reprolib.alt+json"
 # At least 3:1 against a white and a near-black page, and told apart by common kinds of colour blindness.
@@ -40,14 +39,9 @@ def show(fig: Figure, *, name: str, alt: str, caption: str, data: pd.DataFrame) 
     built from the values: read aloud, and copied to the cell's metadata. `caption` is one or two sentences with the
     tier of the evidence; `data` holds the plotted numbers.
     """
-    described = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" '
     csv = base64.b64encode(data.to_csv(index=False, float_format="%.6g").encode()).decode()
-    page = (
-        f'<figure class="repro" id="fig-{name}"><div class="scroll" tabindex="0" role="group" aria-label="Figure">'
-        f"{_svg(fig, name).replace('<svg ', described, 1)}</div><figcaption>{html.escape(caption)}</figcaption>"
-        f"<details><summary>Data of this figure</summary>{frame_html(data)}"
-        f'<p><a download="{name}.csv" href="data:text/csv;base64,{csv}">{name}.csv</a></p></details></figure>'
-    )
+    drawing, table = _svg(fig, name), frame_html(data)
+    page = render("figure.html.j2", name=name, alt=alt, caption=caption, drawing=drawing, table=table, csv=csv)
     show_html(page, plain=alt, extra={MIME: {"alt": alt}})
 
 
@@ -102,7 +96,7 @@ def _legend(ax: Axes) -> None:
 
 
 def _svg(fig: Figure, name: str) -> str:
-    """The figure as an SVG element that inherits the page's font and colours, the same bytes every time.
+    """The figure as SVG after ``<svg ``, the same bytes every time; it inherits the page's font and colours.
 
     Every id is prefixed, so that two figures on one page cannot share a clip path; ids nothing refers to are dropped.
     """
@@ -111,7 +105,7 @@ def _svg(fig: Figure, name: str) -> str:
         fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     plt.close(fig)
     svg = buffer.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") :], flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") + 5 :], flags=re.DOTALL)
     svg = svg.replace(INK, "currentColor").replace(_GRID, "var(--figure-grid, #b8bec6)")
     svg = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", "inherit", svg)
     used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", svg))
@@ -120,4 +114,4 @@ def _svg(fig: Figure, name: str) -> str:
     svg = svg.replace('xmlns:xlink="http://www.w3.org/1999/xlink" ', "").replace("xlink:href", "href")
     width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
     svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
-    return svg.replace("<svg ", f'<svg style="width: {width / 62:.2f}in" ', 1)  # a little larger than 72 points an inch
+    return f'style="width: {width / 62:.2f}in" {svg}'  # a little larger than 72 points an inch

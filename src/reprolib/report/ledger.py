@@ -6,7 +6,6 @@ carries its own results, wherever it was run, and a killed run leaves none behin
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from reprolib.errors import ClaimError, suggest
 from reprolib.metrics import printed_interval
 from reprolib.metrics.resampling import Estimate
 from reprolib.report.claims import MARKS, Claim, Tier, judge_claim, load_claims
-from reprolib.report.page import show_html
+from reprolib.report.page import render, show_html
 
 MIME = "application/vnd.reprolib.results+json"
 
@@ -51,6 +50,11 @@ class Result(BaseModel):
     def key(self) -> tuple[str, str, str]:
         """What a result is unique by: claim, tier, judge."""
         return self.claim_id, self.tier, self.judge
+
+    @property
+    def anchor(self) -> str:
+        """The HTML id of its row."""
+        return anchor(*self.key)
 
 
 _open_table: list[Result] | None = None
@@ -154,36 +158,12 @@ def anchor(claim_id: str, tier: str = "", judge: str = "paper") -> str:
     return "claim-" + re.sub(r"[^a-z0-9]+", "-", ".".join(parts).lower())
 
 
-def badge(verdict: str) -> str:
-    """The verdict as HTML: a mark, the word and a class for the colour."""
-    return f'<span class="verdict verdict-{verdict.replace(" ", "-")}">{MARKS[verdict]} {verdict}</span>'
-
-
 def _display(results: list[Result]) -> None:
     """Show results as a table, one row a claim, each row an anchor named after its claim."""
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "Paper", "Here", "Verdict"))
-    rows, lines = [], []
-    for result in results:
-        claim = registered(result.claim_id)
-        rows.append(_row(claim, result))
-        verdict = f"{MARKS[result.verdict]} {result.verdict}: {claim.statement}"
-        lines.append(f"{verdict} Paper {claim.printed}, here {result.shown}. {result.reason}.")
-    markup = (
-        '<div class="claims" tabindex="0" role="group" aria-label="Claims checked">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
-    show_html(markup, plain="\n".join(lines), extra={MIME: [r.model_dump() for r in results]})
-
-
-def _row(claim: Claim, result: Result) -> str:
-    judge = "" if result.judge == "paper" else f"{html.escape(result.judge)}, "
-    n = f", n = {result.n:,}" if result.n else ""
-    need = f"; n of about {result.n_needed:,} would tell" if result.n_needed else ""
-    return (
-        f'<tr id="{anchor(*result.key)}"><td>{html.escape(claim.statement)}'
-        f'<span class="locator">{html.escape(claim.locator)}</span></td>'
-        f'<td class="number" data-label="Paper">{claim.printed}</td><td class="number" data-label="Here">'
-        f'<span data-claim="{html.escape(" ".join(result.key))}">{result.shown}</span>'
-        f'<span class="locator">{judge}{result.tier}{n}</span></td>'
-        f'<td>{badge(result.verdict)}<span class="locator">{html.escape(result.reason)}{need}</span></td></tr>'
-    )
+    rows = [(registered(r.claim_id), r) for r in results]
+    lines = [
+        f"{MARKS[r.verdict]} {r.verdict}: {claim.statement} Paper {claim.printed}, here {r.shown}. {r.reason}."
+        for claim, r in rows
+    ]
+    markup, data = render("claims.html.j2", rows=rows), [r.model_dump() for r in results]
+    show_html(markup, plain="\n".join(lines), extra={MIME: data})

@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 
 from reprolib.errors import ChapterError
-from reprolib.report import figures, ledger
+from reprolib.report import figures, ledger, page
 from reprolib.report.claims import VERDICTS, load_claims
 
 Notebook = Any  # nbformat's NotebookNode: a dictionary with attribute access
@@ -98,7 +98,6 @@ def dump(notebook: Notebook) -> str:
 def _banner(results: list[ledger.Result], chapter: str) -> str:
     headline = [c.id for c in load_claims().values() if c.notebook == chapter]
     counts = Counter(r.verdict for r in results if r.claim_id in headline)
-    badges = " ".join(f"{ledger.badge(v)} &times; {counts[v]}" for v in VERDICTS if counts[v])
+    found = [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
     first = next((f"#{ledger.anchor(c)}" for c in headline), "")
-    link = f'<a href="../generated/ledger.html{first}">these claims in the ledger</a>'
-    return f'<p class="verdicts" aria-label="Verdicts of this chapter">{badges} {link}</p>'
+    return page.render("verdicts.html.j2", counts=found, first=first)

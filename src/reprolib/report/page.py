@@ -1,4 +1,7 @@
-"""What a chapter puts on its page besides figures and claims: sentences' numbers, tables, sliders, provenance."""
+"""What a chapter puts on its page besides figures and claims: sentences' numbers, tables, sliders, provenance.
+
+Markup stands in `templates/` (Jinja), where all text is escaped.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,46 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from pydantic import BaseModel
+
+from reprolib.project import root
+from reprolib.report.claims import MARKS
 
 _GLUE = "application/papermill.record/"
 _PACKAGES = ("reprolib", "numpy", "scipy", "pandas", "scikit-learn", "seaborn", "papermill", "jupyter-book")
+
+
+class Slider(NamedTuple):
+    """A named quantity: `name` is its variable in the formula; `start` is the default, in `step`s from low to high."""
+
+    name: str
+    label: str
+    start: float
+    low: float = 0.0
+    high: float = 100.0
+    step: float = 0.1
+
+
+def render(template: str, **values: Any) -> str:
+    """A template of this package or of `book/_templates`, filled in."""
+    folders = [Path(__file__).with_name("templates"), root() / "book" / "_templates"]
+    loader = FileSystemLoader(folders)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    environment.filters["badge"] = badge
+    return environment.get_template(template).render(values)
+
+
+def badge(verdict: str) -> Markup:
+    """The verdict as HTML: a mark, the word and a class for the colour."""
+    return Markup('<span class="verdict verdict-{}">{} {}</span>').format(
+        verdict.replace(" ", "-"), MARKS[verdict], verdict
+    )
 
 
 def say(**texts: str) -> None:
@@ -59,42 +95,11 @@ def show_table(data: pd.DataFrame, *, decimals: int = 1) -> None:
 def show_provenance(chapter: str, parameters: BaseModel, *, data: Mapping[str, str] | None = None) -> None:
     """Display the page's footer: how to run it again, its parameters, the versions, the digests of released data."""
     given = parameters.model_dump(mode="json", exclude_none=True)
-    options = " ".join(f"-p {k} {v}" for k, v in given.items())
-    versions = [*(f"{name} {version(name)}" for name in _PACKAGES), f"Python {platform.python_version()}"]
-    rows = {
-        "Run again": f"<code>papermill notebooks/{chapter}.ipynb out.ipynb {html.escape(options)}</code>",
-        "Versions": ", ".join(versions),
-        **{f"SHA-256 of {name}": f"<code>{digest}</code>" for name, digest in (data or {}).items()},
-    }
-    body = "".join(f"<dt>{html.escape(k)}</dt><dd>{v}</dd>" for k, v in rows.items())
-    plain = "\n".join(f"{k}: {re.sub('<[^>]+>', '', v)}" for k, v in rows.items())
-    show_html(f'<dl class="provenance">{body}</dl>', plain=plain)
-
-
-class Slider(NamedTuple):
-    """A named quantity: `name` is its variable in the formula; `start` is the default, in `step`s from low to high."""
-
-    name: str
-    label: str
-    start: float
-    low: float = 0.0
-    high: float = 100.0
-    step: float = 0.1
-
-
-_SLIDER = """<div><label for="{box}-{name}">{label}</label><input type="range" id="{box}-{name}" min="{low:g}" \
-max="{high:g}" step="{step:g}" value="{start:g}"><output for="{box}-{name}">{start:.1f}</output></div>"""
-_SLIDERS = """<div class="whatif" id="{name}" role="group" aria-label="{result}: what if">{rows}<p class="answer">\
-{result}: <output class="result" aria-live="polite">{start}</output></p></div><noscript>{table}</noscript>
-<script>(() => {{
-  const box = document.getElementById("{name}"), inputs = [...box.querySelectorAll("input")];
-  const formula = ({arguments}) => {formula};
-  inputs.forEach((input) => input.addEventListener("input", () => {{
-    const value = formula(...inputs.map((i) => Number(i.value)));
-    input.nextElementSibling.textContent = Number(input.value).toFixed(1);
-    box.querySelector(".result").textContent = Number.isFinite(value) ? value.toFixed({decimals}) : "undefined";
-  }}));
-}})();</script>"""
+    command = " ".join(
+        ["papermill", f"notebooks/{chapter}.ipynb out.ipynb", *(f"-p {k} {v}" for k, v in given.items())]
+    )
+    versions = ", ".join([*(f"{p} {version(p)}" for p in _PACKAGES), f"Python {platform.python_version()}"])
+    show_html(render("provenance.html.j2", command=command, versions=versions, data=data or {}), plain=command)
 
 
 def show_sliders(
@@ -106,8 +111,6 @@ def show_sliders(
     `formula` is a JavaScript expression over the sliders' names (NaN shows as "undefined"); `result` labels its value.
     `start` is the value at the start, computed in Python; `examples` is a table for readers without scripts.
     """
-    rows = "".join(_SLIDER.format(box=name, **s._replace(label=html.escape(s.label))._asdict()) for s in sliders)
-    shown, names = f"{start:.{decimals}f}", ", ".join(s.name for s in sliders)
-    page = _SLIDERS.format(name=name, result=html.escape(result), rows=rows, start=shown, table=frame_html(examples),
-                           arguments=names, formula=formula, decimals=decimals)  # fmt: skip
-    show_html(page, plain=f"{result}: {shown} at the start values")
+    values = {"name": name, "sliders": sliders, "formula": formula, "result": result, "decimals": decimals}
+    shown, table = f"{start:.{decimals}f}", frame_html(examples)
+    show_html(render("sliders.html.j2", shown=shown, table=table, **values), plain=f"{result}: {shown} at the start")

@@ -7,7 +7,6 @@ a chapter's earlier result is replaced only once the new one has passed the gate
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import multiprocessing
 import os
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from reprolib.errors import ChapterError, ParameterError, ReprolibError
-from reprolib.project import digest_of, files_below, root, write_text
+from reprolib.project import digest_of, digest_of_files, files_below, root, write_text
 from reprolib.report import ledger, notebooks
 from reprolib.report.chapters import CHAPTERS, Parameters, describe, validate
 
@@ -40,36 +39,16 @@ class Job:
     profile: str
     digest: str
 
-    @property
-    def source(self) -> Path:
-        """The notebook without outputs."""
-        return root() / "notebooks" / f"{self.chapter}.ipynb"
-
-    @property
-    def executed(self) -> Path:
-        """The notebook that the book shows."""
-        return root() / "book" / "chapters" / f"{self.chapter}.ipynb"
-
-    @property
-    def results(self) -> Path:
-        """Results of its claims, with digest, parameters and costs, as JSON."""
-        return results_dir() / f"{self.chapter}.json"
+    def file(self, folder: str, kind: str) -> Path:
+        """The chapter's file in a folder of the project, such as its results in `_build/results`, kind `json`."""
+        return root() / folder / f"{self.chapter}.{kind}"
 
     @property
     def current(self) -> bool:
         """Whether the executed notebook was made from exactly these inputs."""
-        made = self.executed.is_file() and self.results.is_file()
-        return made and bool(json.loads(self.results.read_text())["digest"] == self.digest)
-
-
-def results_dir() -> Path:
-    """Where results of executed chapters lie."""
-    return root() / "_build" / "results"
-
-
-def profiles() -> dict[str, dict[str, Any]]:
-    """Parameters by profile, from `notebooks/profiles.toml`; `about` says what a profile is for."""
-    return tomllib.loads((root() / "notebooks" / "profiles.toml").read_text())
+        results = self.file("_build/results", "json")
+        made = results.is_file() and self.file("book/chapters", "ipynb").is_file()
+        return made and bool(json.loads(results.read_text())["digest"] == self.digest)
 
 
 def plan(chapters: Sequence[str], *, profile: str, overrides: Mapping[str, Any]) -> list[Job]:
@@ -77,23 +56,20 @@ def plan(chapters: Sequence[str], *, profile: str, overrides: Mapping[str, Any])
 
     Raises ParameterError: an unknown chapter or profile, a parameter that none of the chapters has, a bad value.
     """
-    known = profiles()
+    known = tomllib.loads((root() / "notebooks" / "profiles.toml").read_text())
     if profile not in known:
         raise ParameterError(f"no profile {profile!r}", hint=f"allowed: {', '.join(known)}")
     chosen = list(dict.fromkeys(chapters)) or list(CHAPTERS)
-    for chapter in chosen:
-        validate(chapter, {})
-    fields = {name for chapter in chosen for name in CHAPTERS[chapter].model_fields}
+    fields = {name for chapter in chosen for name in type(validate(chapter, {})).model_fields}
     if unknown := [name for name in overrides if name not in fields]:
         validate(chosen[0], {unknown[0]: overrides[unknown[0]]})  # raises, with a suggestion
     common, jobs = _common_digest(), []
     for chapter in chosen:
         given = {k: v for k, v in {**known[profile], **overrides}.items() if k in CHAPTERS[chapter].model_fields}
         parameters = validate(chapter, given)
-        typed = {k: v for k, v in parameters.model_dump(mode="json").items() if k in given}
-        source = root() / "notebooks" / f"{chapter}.ipynb"
-        digest = digest_of([common, chapter.encode(), source.read_bytes(), parameters.model_dump_json().encode()])
-        jobs.append(Job(chapter, parameters, typed, profile, digest))
+        source = digest_of_files([root() / "notebooks" / f"{chapter}.ipynb"])
+        digest = digest_of(part.encode() for part in (common, source, parameters.model_dump_json()))
+        jobs.append(Job(chapter, parameters, parameters.model_dump(mode="json", include=set(given)), profile, digest))
     return jobs
 
 
@@ -134,11 +110,11 @@ def run(jobs: Sequence[Job], *, workers: int = 2, time_limit: float = 600.0) -> 
 
 def _execute(job: Job, time_limit: float) -> float:
     """Run one job in a process of its own, gate it and put it in place; returns its CPU-seconds."""
-    drafts, start = root() / "_build" / "drafts", time.monotonic()
-    drafts.mkdir(parents=True, exist_ok=True)
-    draft, log, cost = (drafts / f"{job.chapter}.{kind}" for kind in ("ipynb", "log", "json"))
+    start = time.monotonic()
+    draft, log, cost = (job.file("_build/drafts", kind) for kind in ("ipynb", "log", "json"))
+    draft.parent.mkdir(parents=True, exist_ok=True)
     cost.unlink(missing_ok=True)
-    work = (job.source, draft, log, cost, job.overrides)
+    work = (job.file("notebooks", "ipynb"), draft, log, cost, job.overrides)
     process = multiprocessing.get_context("spawn").Process(target=_papermill, args=work, daemon=True)
     process.start()
     process.join(time_limit)
@@ -157,12 +133,12 @@ def _execute(job: Job, time_limit: float) -> float:
         if os.environ.get("CI") and spent["cpu_seconds"] > 1.5 * CPU_LIMIT:
             raise ChapterError(message, hint="fewer draws by default, or a committed result")
         print(f"note: {message}")
-    results = [r.model_dump() for r in ledger.collect(executed)]
-    parameters = job.parameters.model_dump(mode="json")
-    document = {"chapter": job.chapter, "digest": job.digest, "parameters": parameters, "results": results}
-    write_text(job.executed, notebooks.dump(notebooks.normalise(executed, job.chapter)))
-    write_text(root() / "_build" / "timings" / f"{job.chapter}.json", json.dumps(spent))
-    write_text(job.results, json.dumps(document, indent=1))  # last: it is what makes the job current
+    document = {"chapter": job.chapter, "digest": job.digest, "parameters": job.parameters.model_dump(mode="json"),
+                "results": [r.model_dump() for r in ledger.collect(executed)]}  # fmt: skip
+    finished = notebooks.normalise(executed, job.chapter)
+    write_text(job.file("book/chapters", "ipynb"), notebooks.dump(finished))
+    write_text(job.file("_build/timings", "json"), json.dumps(spent))
+    write_text(job.file("_build/results", "json"), json.dumps(document, indent=1))  # last: it makes the job current
     return float(spent["cpu_seconds"])
 
 
@@ -179,14 +155,11 @@ def _papermill(source: Path, draft: Path, log: Path, cost: Path, parameters: dic
     write_text(cost, json.dumps(spent))
 
 
-def _common_digest() -> bytes:
+def _common_digest() -> str:
     """What every chapter depends on: package, evidence, lock, Python, and which released data is at hand."""
     from reprolib.evidence import download
 
     base = root()
     files = [*files_below(base / "src"), *files_below(base / "evidence"), base / "constraints.txt"]
-    named = [(str(f.relative_to(base)).encode(), f.read_bytes()) for f in sorted(files) if f.is_file()]
-    state = {name: download.at_hand([name]) for name in download.sources()}
-    return digest_of(
-        [*itertools.chain(*named), platform.python_version().encode(), json.dumps(state).encode()]
-    ).encode()
+    at_hand = {name: download.at_hand([name]) for name in download.sources()}
+    return digest_of_files(files) + platform.python_version() + json.dumps(at_hand)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from reprolib.errors import ChapterError
-from reprolib.project import digest_of, files_below, root, write_text
+from reprolib.project import digest_of, digest_of_files, files_below, root, write_text
 from reprolib.report.chapters import CHAPTERS
 from reprolib.report.claims import MARKS, VERDICTS, Claim, load_claims
-from reprolib.report.ledger import Result, anchor, badge, registered
-from reprolib.report.run import results_dir
+from reprolib.report.ledger import Result, anchor, registered
+from reprolib.report.page import render
 
 PAPERS = {
     "preference_leakage": "Preference leakage",
@@ -37,8 +35,7 @@ def build() -> Path:
     """
     base, site = root(), root() / "_build" / "html"
     write_pages()
-    inputs = [base / "_config.yml", base / "_toc.yml", *sorted(files_below(base / "book"))]
-    digest = digest_of([part for f in inputs for part in (str(f.relative_to(base)).encode(), f.read_bytes())])
+    digest = digest_of_files([base / "_config.yml", base / "_toc.yml", *files_below(base / "book")])
     stamp = base / "_build" / "site.digest"
     if not ((site / "index.html").is_file() and stamp.is_file() and stamp.read_text() == digest):
         _jupyter_book(base, site)
@@ -46,31 +43,14 @@ def build() -> Path:
     return site / "index.html"
 
 
-def headline(results: Sequence[Result]) -> dict[str, Result]:
-    """The result that decides each claim's verdict: at its tier, the paper's own judgments, else the first judge's."""
-    claims = load_claims()
-    found: dict[str, Result] = {}
-    for r in sorted(results, key=lambda r: r.judge != "paper"):
-        if r.tier == claims[r.claim_id].tier:
-            found.setdefault(r.claim_id, r)
-    return found
-
-
-def load_results() -> dict[str, list[Result]]:
-    """Results of every executed chapter, by chapter. ClaimError if one fits no registered claim."""
-    paths = {chapter: results_dir() / f"{chapter}.json" for chapter in CHAPTERS}
-    documents = {chapter: json.loads(path.read_text()) for chapter, path in paths.items() if path.is_file()}
-    found = {chapter: [Result(**r) for r in d["results"]] for chapter, d in documents.items()}
-    for r in itertools.chain(*found.values()):
-        registered(r.claim_id)
-    return found
-
-
 def verdicts() -> dict[str, str]:
-    """The verdict of every registered claim, "not attempted" and "paper unclear" included."""
-    decided = headline([r for found in load_results().values() for r in found])
-    claims = load_claims().items()
-    return {i: decided[i].verdict if i in decided else _without_result(c)["verdict"] for i, c in claims}
+    """The verdict of every registered claim, "not attempted" and "paper unclear" included.
+
+    Decided by the result at the claim's tier: of the paper's own judgments, else of the first judge.
+    """
+    results = sorted((r for _, r in _results()), key=lambda r: r.judge != "paper")
+    first = {(r.claim_id, r.tier): r.verdict for r in reversed(results)}
+    return {c.id: first.get((c.id, c.tier), _without_result(c)["verdict"]) for c in load_claims().values()}
 
 
 def summary() -> str:
@@ -86,31 +66,27 @@ def write_pages() -> None:
     write_text(folder / "ledger.json", json.dumps(rows, indent=1) + "\n")
     write_text(folder / "ledger.csv", pd.DataFrame(rows).drop(columns="data", errors="ignore").to_csv(index=False))
     by_paper = [(name, Counter(decided[c.id] for c in claims if c.paper == paper)) for paper, name in PAPERS.items()]
-    filters = {"paper": PAPERS.items(), "tier": [(t, t) for t in ("published", "public", "recorded", "live")],
-               "verdict": [(v, f"{MARKS[v]} {v}") for v in VERDICTS]}  # fmt: skip
-    seen = {field: {row[field] for row in rows} for field in filters}
-    present = {field: [(k, v) for k, v in choices if k in seen[field]] for field, choices in filters.items()}
     costs = {p.stem: json.loads(p.read_text()) for p in sorted((base / "_build" / "timings").glob("*.json"))}
-    files = [base / "constraints.txt", *sorted(files_below(base / "evidence"))]
+    files = [base / "constraints.txt", *files_below(base / "evidence")]
     lock = re.findall(r"^([\w.-]+)==(\S+)$", (base / "constraints.txt").read_text(), re.MULTILINE)
     pages: dict[str, dict[str, Any]] = {
-        "ledger": {"rows": rows, "counts": Counter(decided.values()).items(), "filters": present},
+        "ledger": {"rows": rows, "counts": Counter(decided.values()).items(), "papers": PAPERS, "marks": MARKS},
         "summary": {"papers": [(n, c) for n, c in by_paper if c], "verdicts": VERDICTS},
         "timings": {"costs": costs},
         "provenance": {"files": [(f.relative_to(base), digest_of([f.read_bytes()])) for f in files], "packages": lock},
     }
     for name, values in pages.items():
-        write_text(folder / f"{name}.md", _render(f"{name}.md.j2", values))
+        write_text(folder / f"{name}.md", render(f"{name}.md.j2", **values))
 
 
-def _render(template: str, values: dict[str, Any]) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    loader = FileSystemLoader(root() / "book" / "_templates")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    environment.filters["badge"] = lambda verdict: Markup(badge(verdict))  # our own markup; all else is escaped
-    return environment.get_template(template).render(values)
+def _results() -> list[tuple[str, Result]]:
+    """Chapter and result of every executed chapter. ClaimError if one fits no registered claim."""
+    paths = {chapter: root() / "_build" / "results" / f"{chapter}.json" for chapter in CHAPTERS}
+    documents = {chapter: json.loads(path.read_text()) for chapter, path in paths.items() if path.is_file()}
+    found = [(chapter, Result(**r)) for chapter, document in documents.items() for r in document["results"]]
+    for _, r in found:
+        registered(r.claim_id)
+    return found
 
 
 def _without_result(claim: Claim) -> dict[str, str]:
@@ -121,8 +97,7 @@ def _without_result(claim: Claim) -> dict[str, str]:
 
 def _ledger_rows() -> list[dict[str, Any]]:
     """One row a result, claims without one included, in the order of claims.toml."""
-    found = [(chapter, r) for chapter, results in load_results().items() for r in results]
-    nothing = dict.fromkeys([*Result.model_fields, "link"])
+    found, nothing = _results(), dict.fromkeys([*Result.model_fields, "link"])
     rows: list[dict[str, Any]] = []
     for c in load_claims().values():
         about = {"claim_id": c.id, "paper": c.paper, "locator": c.locator, "statement": c.statement,
@@ -131,8 +106,8 @@ def _ledger_rows() -> list[dict[str, Any]]:
         if not ours:
             rows.append({**nothing, **about, "anchor": anchor(c.id), "tier": c.tier, **_without_result(c)})
         for chapter, r in ours:
-            link = f"../chapters/{chapter}.html#{anchor(*r.key)}"
-            rows.append({**r.model_dump(), **about, "anchor": anchor(*r.key), "chapter": chapter, "link": link})
+            link = f"../chapters/{chapter}.html#{r.anchor}"
+            rows.append({**r.model_dump(), **about, "anchor": r.anchor, "chapter": chapter, "link": link})
     return rows
 
 
@@ -140,9 +115,8 @@ def _jupyter_book(base: Path, site: Path) -> None:
     """Build into a fresh folder and swap it in, so that a failed build leaves the old site alone."""
     draft = base / "_build" / "draft_site"
     shutil.rmtree(draft, ignore_errors=True)
-    program = Path(sys.executable).with_name("jupyter-book")
-    command = [str(program), "build", str(base / "book"), "-W", "-n", "--keep-going", "-q"]
-    command += [f"--config={base / '_config.yml'}", f"--toc={base / '_toc.yml'}", f"--path-output={draft}"]
+    command = [str(Path(sys.executable).with_name("jupyter-book")), "build", str(base / "book"), "-W", "-n", "-q"]
+    command += ["--keep-going", f"--config={base}/_config.yml", f"--toc={base}/_toc.yml", f"--path-output={draft}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=base)
     built = draft / "_build" / "html"
     if done.returncode != 0 or not (built / "index.html").is_file():
