@@ -20,10 +20,7 @@ _MARK = Path("evidence", "claims.toml")
 
 
 def root() -> Path:
-    """The project's root folder by the rule of this module.
-
-    Raises EvidenceError if `$REPROLIB_ROOT` holds no `evidence/claims.toml`, or nothing matches.
-    """
+    """The project's root folder; EvidenceError if `$REPROLIB_ROOT` holds no project, or nothing matches."""
     if named := os.environ.get("REPROLIB_ROOT"):
         if (Path(named) / _MARK).is_file():
             return Path(named).resolve()

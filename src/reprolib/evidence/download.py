@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pooch
 
@@ -18,11 +18,9 @@ from reprolib.errors import EvidenceError
 from reprolib.project import evidence_dir
 
 
-@dataclass(frozen=True)
-class Source:
-    """One released file: where it is, how large, its SHA-256, and the licence its owner states."""
+class Source(NamedTuple):
+    """One released file: where it is, its SHA-256, its size, and the licence its owner states."""
 
-    name: str
     about: str
     repository: str
     commit: str
@@ -36,11 +34,15 @@ class Source:
         """Where `fetch` downloads it from."""
         return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.path}"
 
+    def below(self, folder: str | Path) -> Path:
+        """Its place in a mirror or cache."""
+        return Path(folder, self.repository, self.commit, self.path)
+
 
 def sources() -> dict[str, Source]:
     """Every pinned file by name, from `evidence/public/sources.toml`."""
     table = tomllib.loads((evidence_dir() / "public" / "sources.toml").read_text())
-    return {name: Source(name=name, **entry) for name, entry in table.items()}
+    return {name: Source(**entry) for name, entry in table.items()}
 
 
 def source(name: str) -> Source:
@@ -57,9 +59,8 @@ def locate(name: str) -> Path | None:
     With `REPROLIB_MIRROR=DIR` only DIR/owner/repo/commit/path counts, else only the download cache. Raises
     EvidenceError if the mirror lacks the file, or the file at hand has another SHA-256.
     """
-    item = source(name)
-    mirror = os.environ.get("REPROLIB_MIRROR")
-    path = Path(mirror, item.repository, item.commit, item.path) if mirror else _cached(item)
+    item, mirror = source(name), os.environ.get("REPROLIB_MIRROR")
+    path = item.below(mirror or pooch.os_cache("reprolib"))
     if not path.is_file():
         if mirror:
             raise EvidenceError(f"REPROLIB_MIRROR has no {name}", hint=f"put it at {path}, or unset REPROLIB_MIRROR")
@@ -70,35 +71,31 @@ def locate(name: str) -> Path | None:
     return path
 
 
-def fetch(names: Iterable[str] = ()) -> dict[str, Path]:
-    """Paths of the named files (default: all), downloaded if need be.
-
-    Raises EvidenceError if a download fails or has another digest than the pinned one; such a file is not kept.
-    """
-    return {name: locate(name) or _download(source(name)) for name in (names or sources())}
-
-
 def at_hand(names: Iterable[str]) -> bool:
     """Whether every named file can be read now, without the network; a damaged one is still an error."""
     return all(locate(name) for name in names)
 
 
-def _download(item: Source) -> Path:
-    path = _cached(item)
+def fetch(names: Iterable[str] = ()) -> dict[str, Path]:
+    """Paths of the named files (default: all), downloaded if need be.
+
+    Raises EvidenceError if a download fails or has another digest than the pinned one; such a file is not kept.
+    """
+    return {name: locate(name) or _download(name) for name in names or sources()}
+
+
+def _download(name: str) -> Path:
+    item = source(name)
+    path = item.below(pooch.os_cache("reprolib"))
     pooch.get_logger().setLevel("WARNING")  # it would log the whole path on every call
     try:
         pooch.retrieve(item.url, f"sha256:{item.sha256}", fname=path.name, path=path.parent, progressbar=False)
     except ValueError as error:
-        raise EvidenceError(f"{item.name}: the download is not the pinned one", hint="nothing was kept") from error
+        raise EvidenceError(f"{name}: the download is not the pinned one", hint="nothing was kept") from error
     except Exception as error:  # pooch hands on what its transport raised: requests, urllib3 or OSError
-        message = f"{item.name}: download of {item.url} failed ({type(error).__name__})"
-        hint = "check the network, or set REPROLIB_MIRROR to a folder that has it"
-        raise EvidenceError(message, hint=hint) from error
+        message = f"{name}: download of {item.url} failed ({type(error).__name__})"
+        raise EvidenceError(message, hint="check the network, or set REPROLIB_MIRROR to a folder with it") from error
     return path
-
-
-def _cached(item: Source) -> Path:
-    return Path(pooch.os_cache("reprolib")) / item.repository / item.commit / item.path
 
 
 @cache

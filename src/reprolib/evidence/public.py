@@ -22,7 +22,7 @@ from reprolib.project import evidence_dir, write_text
 
 Compute = Callable[[dict[str, Path]], dict[str, Any]]
 # Library versions and processors move a fitted classifier by single texts; anything larger is a disagreement.
-_RELATIVE, _ABSOLUTE = 5e-3, 5e-3
+_TOLERANCE = 5e-3  # relative and absolute
 _registered: dict[str, tuple[Compute, list[str]]] = {}
 
 
@@ -48,13 +48,9 @@ def public_study(study: str, *, sources: list[str]) -> Callable[[Compute], Calla
     def decorate(compute: Compute) -> Callable[[], PublicResult]:
         @wraps(compute)
         def result() -> PublicResult:
-            committed, pinned = _committed(study), _digests(sources)
-            if committed["data"] != pinned:
-                hint = f"run: reprolib recompute {study} --write"
-                raise EvidenceError(f"{study}.json was computed from other data than sources.toml pins", hint=hint)
-            at_hand = download.at_hand(sources)
-            values = _agreeing(study)["values"] if at_hand else committed["values"]
-            return PublicResult(values, pinned, recomputed=at_hand)
+            committed, at_hand = _committed(study), download.at_hand(sources)
+            values = _agreeing(study) if at_hand else committed["values"]
+            return PublicResult(values, committed["data"], recomputed=at_hand)
 
         _registered[study] = compute, sources
         return result
@@ -72,7 +68,8 @@ def recompute(study: str, *, write: bool = False) -> str:
     if not write:
         _agreeing(study)
         return f"{study}: recomputed, equal to the committed result"
-    write_text(_path(study), json.dumps(_computed(study), indent=1, sort_keys=True) + "\n")
+    document = {"study": study, "data": _pinned(study), "values": _computed(study)}
+    write_text(_path(study), json.dumps(document, indent=1, sort_keys=True) + "\n")
     return f"{study}: wrote {study}.json"
 
 
@@ -85,42 +82,44 @@ def studies() -> list[str]:
     return sorted(_registered)
 
 
+def _path(study: str) -> Path:
+    return evidence_dir() / "public" / f"{study}.json"
+
+
+def _pinned(study: str) -> dict[str, str]:
+    return {name: download.source(name).sha256 for name in _registered[study][1]}
+
+
 def _computed(study: str) -> dict[str, Any]:
     compute, sources = _registered[study]
-    values = json.loads(json.dumps(compute(download.fetch(sources))))
-    return {"study": study, "data": _digests(sources), "values": values}
+    return json.loads(json.dumps(compute(download.fetch(sources))))
 
 
 def _committed(study: str) -> dict[str, Any]:
-    if not _path(study).is_file():
-        raise EvidenceError(f"no committed result {study}.json", hint=f"run: reprolib recompute {study} --write")
-    return json.loads(_path(study).read_text())
+    document = json.loads(_path(study).read_text()) if _path(study).is_file() else {}
+    if document.get("data") != _pinned(study):
+        message = f"{study}.json is missing, or was computed from other data than sources.toml pins"
+        raise EvidenceError(message, hint=f"run: reprolib recompute {study} --write")
+    return document
 
 
 def _agreeing(study: str) -> dict[str, Any]:
+    """The values computed from the data; EvidenceError if the committed ones differ."""
     fresh = _computed(study)
-    if difference := _difference(_committed(study)["values"], fresh["values"]):
+    if difference := _difference(_committed(study)["values"], fresh):
         hint = f"inspect it; if the change is meant: reprolib recompute {study} --write"
         raise EvidenceError(f"{study}: recomputed and committed results differ at {difference}", hint=hint)
     return fresh
 
 
-def _path(study: str) -> Path:
-    return evidence_dir() / "public" / f"{study}.json"
-
-
-def _digests(sources: list[str]) -> dict[str, str]:
-    return {name: download.source(name).sha256 for name in sources}
-
-
 def _difference(old: Any, new: Any, where: str = "") -> str:
     """Where two results first disagree, or an empty string."""
+    if isinstance(old, list) and isinstance(new, list):
+        old, new = dict(enumerate(old)), dict(enumerate(new))
     if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
-        return next((found for k in old if (found := _difference(old[k], new[k], f"{where}.{k}".lstrip(".")))), "")
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        pairs = enumerate(zip(old, new, strict=True))
-        return next((found for i, (a, b) in pairs if (found := _difference(a, b, f"{where}[{i}]"))), "")
-    if isinstance(old, float) and isinstance(new, float):
-        same = math.isclose(old, new, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
-        return "" if same or (math.isnan(old) and math.isnan(new)) else f"{where}: {old} and {new}"
-    return "" if old == new else f"{where}: {old!r} and {new!r}"
+        names = {k: f"{where}[{k}]" if isinstance(k, int) else f"{where}.{k}".lstrip(".") for k in old}
+        return next((found for k, name in names.items() if (found := _difference(old[k], new[k], name))), "")
+    numbers = isinstance(old, float) and isinstance(new, float)
+    if repr(old) == repr(new) or (numbers and math.isclose(old, new, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)):
+        return ""
+    return f"{where}: {old!r} and {new!r}"

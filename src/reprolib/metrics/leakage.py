@@ -57,22 +57,21 @@ def pls_of_shares(shares: npt.ArrayLike, *, tie_rule: TieRule = "strict") -> Any
     0.28714
     """
     win, tie, loss = np.moveaxis(np.asarray(shares, dtype=float), -1, 0)
-    rate_i = win_rate(win, tie, loss, tie_rule=tie_rule)
-    rate_j = win_rate(loss, tie, win, tie_rule=tie_rule)
-    return pls(rate_i[..., 0], rate_i[..., 1], rate_j[..., 1], rate_j[..., 0])
+    i, j = win_rate(win, tie, loss, tie_rule=tie_rule), win_rate(loss, tie, win, tie_rule=tie_rule)
+    return pls(i[..., 0], i[..., 1], j[..., 1], j[..., 0])
 
 
 def leakage_log_odds(margin_i: npt.ArrayLike, margin_j: npt.ArrayLike) -> Any:
     """Leakage in nats for judges that give probabilities: half of how much further judge i leans to student i.
 
-    A margin is log p(student i is better) - log p(student j is better), averaged over both orders so that a
-    preference for a position cancels (`order_averaged_margin`), then over pairs. Two judges that each add b nats to
-    their own student give b; at equal students b corresponds to a PLS of 2 * sigmoid(b) - 1 without ties.
+    A margin is log p(student i is better) - log p(student j is better), averaged over orders
+    (`order_averaged_margin`), then over pairs. Two judges that each add b nats to their own student give b; at equal
+    students b corresponds to a PLS of 2 * sigmoid(b) - 1 without ties.
 
     >>> float(leakage_log_odds(0.4, -0.4))
     0.4
     """
-    return (np.asarray(margin_i, dtype=float) - np.asarray(margin_j, dtype=float)) / 2
+    return np.subtract(margin_i, margin_j) / 2
 
 
 def order_averaged_margin(logp_a: npt.ArrayLike, logp_b: npt.ArrayLike) -> Array:
@@ -83,7 +82,7 @@ def order_averaged_margin(logp_a: npt.ArrayLike, logp_b: npt.ArrayLike) -> Array
     >>> float(order_averaged_margin(np.log([0.8, 0.2]), np.log([0.2, 0.8])).round(12))
     0.0
     """
-    return np.asarray(np.mean(np.asarray(logp_a, dtype=float) - np.asarray(logp_b, dtype=float), axis=-1))
+    return np.asarray(np.subtract(logp_a, logp_b).mean(axis=-1))
 
 
 def two_game_verdict(first: str, second: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy import stats
 
 from reprolib.errors import ParameterError
@@ -57,10 +58,7 @@ def cluster_sums(rows: npt.ArrayLike, clusters: npt.ArrayLike) -> Array:
     >>> cluster_sums([[1, 0], [0, 1], [1, 1]], ["q1", "q1", "q2"]).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    table, index = np.asarray(rows, dtype=float), np.unique(clusters, return_inverse=True)[1]
-    sums = np.zeros((index.max() + 1, table.shape[1]))
-    np.add.at(sums, index, table)
-    return sums
+    return pd.DataFrame(np.asarray(rows, dtype=float)).groupby(np.asarray(clusters), dropna=False).sum().to_numpy()
 
 
 def bootstrap(
@@ -154,8 +152,8 @@ def _estimate(value: float, sample: Array, ends: tuple[float, ...], n: int, rule
     if not len(defined):
         return Estimate(value, math.nan, math.nan, n, rule, seed, len(sample))
     low, high = (float(end) for end in np.quantile(defined, ends))
-    spread = [(q, math.sqrt(q * (1 - q) / len(defined))) for q in ends]
-    jitter = max(float(np.ptp(np.quantile(defined, np.clip([q - s, q + s], 0, 1)))) / 2 for q, s in spread)
+    error = np.sqrt(np.multiply(ends, np.subtract(1, ends)) / len(defined))
+    jitter = float(np.ptp(np.quantile(defined, np.clip([ends - error, ends + error], 0, 1)), axis=0).max()) / 2
     return Estimate(value, low, high, n, rule, seed, len(sample) - len(defined), jitter)
 
 

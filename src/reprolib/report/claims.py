@@ -118,7 +118,15 @@ def judge_claim(
         return Verdict("inconclusive", "no interval to judge by")
     if claim.kind in ("sign", "order"):
         return _beyond_null(claim, value, low, high, n, 2 * jitter)
-    return _holds_value(claim, low, high, n)
+    if claim.width is None or claim.value is None:
+        return Verdict("inconclusive", "no informative width is registered for a replication of this claim")
+    least, most = printed_interval(claim.value, claim.decimals)
+    if high < least or low >= most:
+        return Verdict("differs", "the interval excludes the paper's value")
+    if high - low <= claim.width:
+        return Verdict("consistent", f"the interval holds the paper's value and is narrower than {claim.width:g}")
+    need = math.ceil(n * ((high - low) / claim.width) ** 2)
+    return Verdict("inconclusive", f"the interval is wider than {claim.width:g}", need)
 
 
 def _same_inputs(claim: Claim, value: float, inputs: tuple[float, float]) -> Verdict:
@@ -137,29 +145,14 @@ def _same_inputs(claim: Claim, value: float, inputs: tuple[float, float]) -> Ver
     return Verdict("differs", f"prints as {value:.{claim.decimals}f}; {allowed}")
 
 
-def _holds_value(claim: Claim, low: float, high: float, n: int) -> Verdict:
-    assert claim.value is not None
-    if claim.width is None:
-        return Verdict("inconclusive", "no informative width is registered for a replication of this claim")
-    least, most = printed_interval(claim.value, claim.decimals)
-    if high < least or low >= most:
-        return Verdict("differs", "the interval excludes the paper's value")
-    if high - low <= claim.width:
-        return Verdict("consistent", f"the interval holds the paper's value and is narrower than {claim.width:g}")
-    need = math.ceil(n * ((high - low) / claim.width) ** 2)
-    return Verdict("inconclusive", f"the interval is wider than {claim.width:g}", need)
-
-
 def _beyond_null(claim: Claim, value: float, low: float, high: float, n: int, margin: float) -> Verdict:
     sign = 1 if claim.direction == "above" else -1
     near, far = sorted((sign * (low - claim.null), sign * (high - claim.null)))
-    null = f"{claim.null:g} {claim.unit}".rstrip()
+    null, distance = f"{claim.null:g} {claim.unit}".rstrip(), abs(value - claim.null)
     if near > margin:
         return Verdict("consistent", f"the whole interval is {claim.direction} {null}")
     if far < -margin:
         return Verdict("differs", f"the whole interval lies on the other side of {null}")
-    distance = abs(value - claim.null)
     need = math.ceil(n * ((high - low) / 2 / distance) ** 2) if distance else None
-    if near > -margin or far < margin:
-        return Verdict("inconclusive", f"the interval ends at {null}: on which side depends on the seed", need)
-    return Verdict("inconclusive", f"the interval includes {null}", need)
+    at_end = f"the interval ends at {null}: on which side depends on the seed"
+    return Verdict("inconclusive", at_end if near > -margin or far < margin else f"the interval includes {null}", need)

@@ -77,17 +77,15 @@ def check(
     if isinstance(value, Estimate):
         low, high, n, seed, jitter = value.low, value.high, value.n, value.seed, value.jitter
         rule, value = rule or value.rule, value.value
-    verdict = judge_claim(
-        claim, value, low=low, high=high, n=n, jitter=jitter, inputs=inputs, replication=judge != "paper"
-    )
+    other = judge != "paper"
+    verdict = judge_claim(claim, value, low=low, high=high, n=n, jitter=jitter, inputs=inputs, replication=other)
     digits = claim.decimals + (claim.kind == "rate")  # one more than the paper prints shows how a rate rounds
     shown = f"{value:g}" if claim.kind == "count" else f"{value:z.{digits}f}"
     if claim.kind != "count" and low is not None and high is not None:
         shown = Estimate(value, low, high, 0).text(digits)
     result = Result(
-        claim_id=claim_id, tier=tier, judge=judge, value=value, low=low, high=high, n=n, n_unparsed=n_unparsed,
-        rule=rule, seed=seed, data=data or {}, verdict=verdict.name, reason=verdict.reason, n_needed=verdict.n_needed,
-        shown=shown,
+        claim_id=claim_id, tier=tier, judge=judge, value=value, low=low, high=high, n=n, n_unparsed=n_unparsed, rule=rule,
+        seed=seed, data=data or {}, verdict=verdict.name, reason=verdict.reason, n_needed=verdict.n_needed, shown=shown,
     )  # fmt: skip
     if _open_table is None:
         _display([result])
@@ -161,9 +159,6 @@ def anchor(claim_id: str, tier: str = "", judge: str = "paper") -> str:
 def _display(results: list[Result]) -> None:
     """Show results as a table, one row a claim, each row an anchor named after its claim."""
     rows = [(registered(r.claim_id), r) for r in results]
-    lines = [
-        f"{MARKS[r.verdict]} {r.verdict}: {claim.statement} Paper {claim.printed}, here {r.shown}. {r.reason}."
-        for claim, r in rows
-    ]
-    markup, data = render("claims.html.j2", rows=rows), [r.model_dump() for r in results]
-    show_html(markup, plain="\n".join(lines), extra={MIME: data})
+    said = [(f"{MARKS[r.verdict]} {r.verdict}: {c.statement} Paper {c.printed}, here {r.shown}", r) for c, r in rows]
+    plain, data = "\n".join(f"{text}. {r.reason}." for text, r in said), [r.model_dump() for r in results]
+    show_html(render("claims.html.j2", rows=rows), plain=plain, extra={MIME: data})

@@ -42,7 +42,11 @@ def normalise(notebook: Notebook, chapter: str) -> Notebook:
         if alts:
             cell.metadata["mystnb"] = {"image": {"alt": alts[0]["alt"]}}
     if results := ledger.collect(result):
-        result.cells.insert(1, nbformat.v4.new_markdown_cell(_banner(results, chapter), id="verdicts"))
+        headline = [c.id for c in load_claims().values() if c.notebook == chapter]
+        counts = Counter(r.verdict for r in results if r.claim_id in headline)
+        ordered = [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
+        banner = page.render("verdicts.html.j2", counts=ordered, first=headline and ledger.anchor(headline[0]))
+        result.cells.insert(1, nbformat.v4.new_markdown_cell(banner, id="verdicts"))
     return result
 
 
@@ -72,32 +76,23 @@ def gate(notebook: Notebook, chapter: str) -> None:
 def student_copy(notebook: Notebook) -> Notebook:
     """The exercises of a chapter without their solutions: what a teacher hands out.
 
-    Keeps the title, every cell tagged `parameters` or `setup`, and the section "Exercises"; in cells tagged `solution`
-    the lines between `# BEGIN SOLUTION` and `# END SOLUTION` give way to a stub.
+    Keeps what stands before the first section, every cell tagged `parameters` or `setup`, and the section "Exercises";
+    in cells tagged `solution` the lines between `# BEGIN SOLUTION` and `# END SOLUTION` give way to a stub.
     """
     student = copy.deepcopy(notebook)
-    student.cells, inside = [], False
-    for number, cell in enumerate(copy.deepcopy(notebook.cells)):
+    cells, student.cells, inside = student.cells, [], True
+    for cell in cells:
         tags = cell.metadata.get("tags", [])
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
             inside = cell.source.startswith("## Exercises")
-        if not (number == 0 or inside or {"parameters", "setup"} & set(tags)):
-            continue
-        cell.id = f"student-{len(student.cells)}"
-        if "solution" in tags:
-            cell.source = re.sub(rf"{_BEGIN}.*?{_END}", _STUB, cell.source, flags=re.DOTALL)
-        student.cells.append(cell)
+        if inside or not {"parameters", "setup"}.isdisjoint(tags):
+            cell.id = f"student-{len(student.cells)}"
+            if "solution" in tags:
+                cell.source = re.sub(rf"{_BEGIN}.*?{_END}", _STUB, cell.source, flags=re.DOTALL)
+            student.cells.append(cell)
     return student
 
 
 def dump(notebook: Notebook) -> str:
     """The notebook as text, keys sorted, one newline at the end."""
     return nbformat.writes(notebook, version=4).rstrip("\n") + "\n"
-
-
-def _banner(results: list[ledger.Result], chapter: str) -> str:
-    headline = [c.id for c in load_claims().values() if c.notebook == chapter]
-    counts = Counter(r.verdict for r in results if r.claim_id in headline)
-    found = [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
-    first = next((f"#{ledger.anchor(c)}" for c in headline), "")
-    return page.render("verdicts.html.j2", counts=found, first=first)

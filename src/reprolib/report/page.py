@@ -38,8 +38,7 @@ class Slider(NamedTuple):
 
 def render(template: str, **values: Any) -> str:
     """A template of this package or of `book/_templates`, filled in."""
-    folders = [Path(__file__).with_name("templates"), root() / "book" / "_templates"]
-    loader = FileSystemLoader(folders)
+    loader = FileSystemLoader([Path(__file__).with_name("templates"), root() / "book" / "_templates"])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     environment.filters["badge"] = badge
     return environment.get_template(template).render(values)
@@ -47,9 +46,7 @@ def render(template: str, **values: Any) -> str:
 
 def badge(verdict: str) -> Markup:
     """The verdict as HTML: a mark, the word and a class for the colour."""
-    return Markup('<span class="verdict verdict-{}">{} {}</span>').format(
-        verdict.replace(" ", "-"), MARKS[verdict], verdict
-    )
+    return Markup(f'<span class="verdict verdict-{verdict.replace(" ", "-")}">{MARKS[verdict]} {verdict}</span>')
 
 
 def say(**texts: str) -> None:
