@@ -84,8 +84,9 @@ def check(
     if claim.kind != "count" and low is not None and high is not None:
         shown = Estimate(value, low, high, 0).text(digits)
     result = Result(
-        claim_id=claim_id, tier=tier, judge=judge, value=value, low=low, high=high, n=n, n_unparsed=n_unparsed, rule=rule,
-        seed=seed, data=data or {}, verdict=verdict.name, reason=verdict.reason, n_needed=verdict.n_needed, shown=shown,
+        claim_id=claim_id, tier=tier, judge=judge, value=value, low=low, high=high, n=n, n_unparsed=n_unparsed,
+        rule=rule, seed=seed, data=data or {}, verdict=verdict.name, reason=verdict.reason, n_needed=verdict.n_needed,
+        shown=shown,
     )  # fmt: skip
     if _open_table is None:
         _display([result])
