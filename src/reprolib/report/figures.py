@@ -105,7 +105,7 @@ def _svg(fig: Figure, name: str) -> str:
         fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     plt.close(fig)
     svg = buffer.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") + 5 :], flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") + 4 :], flags=re.DOTALL)
     svg = svg.replace(INK, "currentColor").replace(_GRID, "var(--figure-grid, #b8bec6)")
     svg = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", "inherit", svg)
     used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", svg))
@@ -114,4 +114,4 @@ def _svg(fig: Figure, name: str) -> str:
     svg = svg.replace('xmlns:xlink="http://www.w3.org/1999/xlink" ', "").replace("xlink:href", "href")
     width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
     svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
-    return f'style="width: {width / 62:.2f}in" {svg}'  # a little larger than 72 points an inch
+    return f'style="width: {width / 62:.2f}in"{svg}'  # a little larger than 72 points an inch
