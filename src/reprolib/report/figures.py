@@ -6,7 +6,6 @@ import base64
 import io
 import re
 
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib import pyplot as plt
@@ -78,17 +77,25 @@ def forest(
 
 def stacked(data: pd.DataFrame, *, label: str, xlabel: str) -> Figure:
     """Stacked bars, a named row per `label`; every other column is a part, in percent, in order."""
-    parts, heights = [name for name in data if name != label], 0.35 * (np.arange(len(data)) + 1)
-    fig, ax = plt.subplots(figsize=(4.6, 0.9 + 0.35 * len(data)))
-    left = np.zeros(len(data))
-    for k, part in enumerate(parts):
-        ax.barh(heights, data[part], left=left, height=0.24, color=PALETTE[k], edgecolor=INK, linewidth=0.4, label=part)
-        left = left + data[part].to_numpy()
-    ax.set(yticks=heights, yticklabels=data[label], xlabel=xlabel, ylim=(heights[-1] + 0.25, 0.1))
-    ax.grid(visible=False, axis="y")
-    sns.despine(ax=ax, left=True)
+    bars = data.set_index(label)[::-1].plot.barh(
+        stacked=True, color=PALETTE, edgecolor=INK, linewidth=0.4, width=0.7, figsize=(4.6, 0.9 + 0.35 * len(data))
+    )
+    bars.grid(visible=False, axis="y")
+    return _finished(bars, xlabel=xlabel, ylabel="")
+
+
+def lines(data: pd.DataFrame, *, x: str, by: str, xlabel: str, ylabel: str, log: bool = False) -> Figure:
+    """Lines of column `value` over `x`, one for each of `by`."""
+    table = data.pivot(index=x, columns=by, values="value")[data[by].unique()]
+    ax = table.plot(style=[f"{mark}-" for mark in "os^vD"], color=PALETTE, logx=log, markersize=4, figsize=(4.6, 3))
+    return _finished(ax, xlabel=xlabel, ylabel=ylabel)
+
+
+def _finished(ax: Axes, **labels: str) -> Figure:
+    ax.set(**labels)
+    sns.despine(ax=ax)
     _legend(ax)
-    return fig
+    return ax.get_figure(root=True)
 
 
 def _legend(ax: Axes) -> None:
