@@ -110,10 +110,12 @@ def shared(queries: Sequence[Query], *, pack_tokens: int) -> Plan:
     return Plan(tuple(tokens), tuple(depths), tuple(_packs(depths, pack_tokens)), tuple(reads))
 
 
-def padded(lengths: Sequence[int], *, pack_tokens: int, equal: bool = False) -> list[list[int]]:
-    """Batches for a model that cannot share: indices of `lengths`, longest first, padded size at most `pack_tokens`.
+def padded(
+    lengths: Sequence[int], *, pack_tokens: int, most: int | None = None, equal: bool = False
+) -> list[list[int]]:
+    """Batches without sharing: indices of `lengths`, longest first, padded size at most `pack_tokens`.
 
-    `equal`: only prompts of one length go together, without padding.
+    `most`: rows in a batch. `equal`: only prompts of one length go together, without padding.
 
     >>> padded([3, 9, 8], pack_tokens=18)
     [[1, 2], [0]]
@@ -123,7 +125,7 @@ def padded(lengths: Sequence[int], *, pack_tokens: int, equal: bool = False) -> 
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if not room or (equal and lengths[index] != lengths[batches[-1][0]]):
             batches.append([])
-            room = max(1, pack_tokens // max(1, lengths[index]))
+            room = min(most or len(lengths), max(1, pack_tokens // max(1, lengths[index])))
         batches[-1].append(index)
         room -= 1
     return batches

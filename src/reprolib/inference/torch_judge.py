@@ -138,38 +138,47 @@ class TorchEngine:
 
         Rows hold the logits of the ids `wanted`. JudgeError: no memory for the smallest forward, or counts that differ.
         """
-        left = list(range(len(queries)))
         ids = torch.tensor(list(wanted), dtype=torch.long, device=self.device)
-        while left:
-            run = self._read_padded if self.plain else self._read_shared
-            done: set[int] = set()
-            try:
-                for at, rows in run([queries[i] for i in left], ids):
-                    done.add(at)
-                    yield left[at], rows
-            except RuntimeError as error:
-                self._halve(error)
-            left = [index for at, index in enumerate(left) if at not in done]
+        read = self._read_padded if self.plain else self._read_shared
+        return self._until_done(len(queries), lambda left: read([queries[i] for i in left], ids))
 
     def generate(
         self, prompts: Sequence[Ids], sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> Iterator[tuple[int, Ids]]:
         """Yield each prompt's index and the ids after it, a stop token included; each row draws from its own seed."""
-        left = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
-        while left:
-            longest = len(prompts[left[0]])
+
+        def write(left: list[int]) -> Iterator[tuple[int, Ids]]:
             # A step of generation computes one token a row, so many more rows fit than in a forward of whole prompts.
-            size = max(1, 16 * self.pack_tokens // (longest + sampling.max_new_tokens))
-            batch = left[: min(_MOST_ROWS, size)]
-            if sampling.repetition_penalty != 1:  # it would punish padding, too
-                batch = [i for i in batch if len(prompts[i]) == longest]
+            lengths, room = [len(prompts[i]) + sampling.max_new_tokens for i in left], 16 * self.pack_tokens
+            equal = sampling.repetition_penalty != 1  # it would punish padding, too
+            for batch in padded(lengths, pack_tokens=room, most=_MOST_ROWS, equal=equal):
+                rows = [left[at] for at in batch]
+                texts = self._generate([prompts[i] for i in rows], sampling, [seeds[i] for i in rows])
+                yield from zip(batch, texts, strict=True)
+
+        return self._until_done(len(prompts), write)
+
+    def _until_done(
+        self, count: int, run: Callable[[list[int]], Iterator[tuple[int, Any]]]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield what `run` yields for the indices that are left; go on with smaller forwards when memory runs out."""
+        left = list(range(count))
+        while left:
+            done: set[int] = set()
             try:
-                texts = self._generate([prompts[i] for i in batch], sampling, [seeds[i] for i in batch])
+                for at, value in run(left):
+                    done.add(at)
+                    yield left[at], value
             except RuntimeError as error:
-                self._halve(error)
-                continue
-            yield from zip(batch, texts, strict=True)
-            left = left[len(batch) :]
+                if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+                    raise
+                if self.pack_tokens // 2 < _LEAST_PACK:
+                    hint = "finished rows are kept; use a smaller model, a shorter prompt or a device with more memory"
+                    raise JudgeError(f"out of memory with {self.pack_tokens} tokens in a forward", hint=hint) from error
+                self.pack_tokens //= 2
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()
+            left = [index for at, index in enumerate(left) if at not in done]
 
     def _read_shared(self, queries: list[Query], wanted: Tensor) -> Iterator[tuple[int, list[Row]]]:
         plan = shared(queries, pack_tokens=self.pack_tokens)
@@ -220,9 +229,6 @@ class TorchEngine:
         """Rows at `cells`, (batch row, position); the head is not run if there are none to read."""
         self._rows = [row for row, _ in cells], [position for _, position in cells]
         try:
-            if not cells:
-                self.model.base_model(input_ids=ids, use_cache=False, **inputs)
-                return []
             logits = self.model(input_ids=ids, use_cache=False, **inputs).logits[0]
         finally:
             self._rows = None
@@ -266,17 +272,6 @@ class TorchEngine:
         if planned != computed:
             message = f"planned {planned} tokens but the model saw {computed}"
             raise JudgeError(message, hint="report this as a bug of the executor")
-
-    def _halve(self, error: RuntimeError) -> None:
-        """After running out of memory, go on with forwards of half the size; any other error is passed on."""
-        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
-            raise error
-        if self.pack_tokens // 2 < _LEAST_PACK:
-            hint = "finished rows are kept; use a smaller model, a shorter prompt or a device with more memory"
-            raise JudgeError(f"out of memory with {self.pack_tokens} tokens in a forward", hint=hint) from error
-        self.pack_tokens //= 2
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
 
 
 class _BlockAttention:

@@ -84,9 +84,7 @@ def resolve(name: str, *, dtype: str = "") -> Weights:
         kind = dtype or entry.dtype
         if entry.file:
             return _gguf(name, _file(entry), kind, entry.origin, expected=entry.sha256)
-        return _folder(
-            name, _snapshot(entry.hub, _WANTED, revision=entry.revision), kind, f"{entry.hub}@{entry.revision}"
-        )
+        return resolve(f"{entry.hub}@{entry.revision}", dtype=kind)._replace(name=name)
     path = Path(name).expanduser()
     if path.suffix == ".gguf" and path.is_file():
         return _gguf(path.stem, path, dtype or "float32", f"local file {path.name}")
