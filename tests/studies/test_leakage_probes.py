@@ -8,7 +8,7 @@ from statsmodels.stats.meta_analysis import combine_effects
 
 from reprolib.evidence import download, published
 from reprolib.metrics.resampling import multinomial_bootstrap, wilson
-from reprolib.studies import leakage_probes as probes
+from reprolib.studies import leakage as probes
 
 
 def boards():

@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from reprolib.evidence import published
-from reprolib.studies import leakage_tables as tables
+from reprolib.studies import leakage as tables
 
 # Least-squares fits of the mixing series, done with other code: slope per 10 points of share, intercept, R2.
 FITS = {

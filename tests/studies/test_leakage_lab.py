@@ -1,20 +1,35 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from reprolib.metrics.leakage import leakage_log_odds, order_averaged_margin, pls_of_shares
-from reprolib.studies.leakage import lab_table
-from reprolib.studies.leakage_simulation import (
+from reprolib.studies.leakage_lab import (
+    GENERATORS,
     Plant,
+    lab_table,
     margins,
     measure,
-    pairwise_table,
     planted_log_odds,
     verdict_counts,
 )
 
 PLANT = Plant(questions=20_000, training_texts=100_000)
+
+
+def pairwise_table(plant, *, seed):
+    """The games as a lab run would store them: schema `tables.PAIRWISE` with logp_A and logp_B."""
+    games = margins(plant, seed=seed)
+    judge, question, order = (axis.ravel() for axis in np.indices(games.shape))
+    margin = games.ravel()
+    verdict = np.select([margin > plant.tie_band, margin < -plant.tie_band], ["A", "B"], "tie")
+    return pd.DataFrame({
+        "study": "leakage_simulation", "pair_id": question, "cluster_id": question,
+        "judge": np.array(list(GENERATORS))[judge], "condition": "simulated", "arm": "none", "repetition": 0,
+        "order": order, "author_a": "gen_a", "author_b": "gen_b", "verdict": verdict, "n_tokens": 0,
+        "prompt_digest": "simulated", "logp_A": -np.logaddexp(0, -margin), "logp_B": -np.logaddexp(0, margin),
+    })  # fmt: skip
 
 
 def score(plant, seed=1):

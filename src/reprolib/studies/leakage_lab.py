@@ -1,24 +1,60 @@
-"""A simulation of preference leakage with everything planted: generators have habits, judges find their own familiar.
+"""A lab of preference leakage: a run of your own, or a simulated one in which everything is planted.
 
-No language model takes part. A text is a row of habits (0 or 1); a student copies the habit rates of a mixture of its
-teacher's and neutral texts; a judge's log-odds for text A are the difference in quality plus `weight` times how much
-likelier A's habits are under its own generator. Tables come out in the schema of a real lab run (`tables.PAIRWISE`).
+No language model takes part in the simulation: generators have habits, and judges find their own familiar. A text is a
+row of habits (0 or 1); a student copies the habit rates of a mixture of its teacher's and neutral texts; a judge's
+log-odds for text A are the difference in quality plus `weight` times how much likelier A's habits are under its own
+generator.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from reprolib.metrics.leakage import leakage_log_odds, order_averaged_margin, pls_of_shares
-from reprolib.metrics.resampling import Array, Estimate, bootstrap
+from reprolib.errors import EvidenceError
+from reprolib.metrics.leakage import (
+    TieRule,
+    leakage_log_odds,
+    order_averaged_margin,
+    pls_of_shares,
+    two_game_verdict,
+)
+from reprolib.metrics.resampling import Array, Estimate, bootstrap, cluster_sums
+from reprolib.tables import PAIRWISE, check_table
 
 HABITS = ("double spaces", "bullets", "bold", "a favourite word")
 NEUTRAL = np.array([0.10, 0.30, 0.30, 0.10])  # how often each habit occurs in other people's texts
 GENERATORS = {"gen_a": np.array([0.60, 0.35, 0.50, 0.10]), "gen_b": np.array([0.10, 0.50, 0.30, 0.40])}
+
+
+def lab_table(lab: Path, *, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
+    """PLS of a run of your own: `lab` holds `pairwise.parquet`, where each author is named after its teacher.
+
+    A judge is related to the student whose teacher bears its name. Both orders of a pair collapse to one verdict
+    (`metrics.leakage.two_game_verdict`); questions (`cluster_id`) are resampled, both judges together.
+    Columns: condition, pair, n (questions), n_unparsed, pls, low, high (%).
+    """
+    path = lab / "pairwise.parquet"
+    if not path.is_file():
+        hint = "give the folder a leakage lab run wrote"
+        raise EvidenceError(f"lab={str(lab)!r} holds no pairwise.parquet", hint=hint)
+    games = check_table(pd.read_parquet(path), PAIRWISE, origin=str(path))
+    rows = []
+    for (condition, a, b), judged in games.groupby(["condition", "author_a", "author_b"]):
+        related = judged[judged.judge.isin([a, b])]
+        if related.judge.nunique() < 2:
+            continue  # a judge of its own student is missing: PLS needs both
+        sums = _verdict_sums(related, a, b)
+        estimate = bootstrap(
+            sums, lambda s: pls_of_shares(s.reshape(*s.shape[:-1], 2, 3), tie_rule=tie_rule), draws=draws, seed=seed
+        ).scaled(100)
+        unparsed = int((related.verdict == "unparsed").sum())
+        rows.append((condition, f"{a} & {b}", estimate.n, unparsed, estimate.value, estimate.low, estimate.high))
+    return pd.DataFrame(rows, columns=["condition", "pair", "n", "n_unparsed", "pls", "low", "high"])
 
 
 @dataclass(frozen=True)
@@ -97,18 +133,13 @@ def measure(plant: Plant, *, draws: int, seed: int) -> tuple[Estimate, Estimate]
     return score, nats
 
 
-def pairwise_table(plant: Plant, *, seed: int, condition: str = "simulated") -> pd.DataFrame:
-    """The games as a lab run would store them: schema `tables.PAIRWISE` with logp_A and logp_B."""
-    games = margins(plant, seed=seed)
-    judge, question, order = (axis.ravel() for axis in np.indices(games.shape))
-    margin = games.ravel()
-    verdict = np.select([margin > plant.tie_band, margin < -plant.tie_band], ["A", "B"], "tie")
-    return pd.DataFrame({
-        "study": "leakage_simulation", "pair_id": question, "cluster_id": question,
-        "judge": np.array(list(GENERATORS))[judge], "condition": condition, "arm": "none", "repetition": 0,
-        "order": order, "author_a": "gen_a", "author_b": "gen_b", "verdict": verdict, "n_tokens": 0,
-        "prompt_digest": "simulated", "logp_A": -np.logaddexp(0, -margin), "logp_B": -np.logaddexp(0, margin),
-    })  # fmt: skip
+def _verdict_sums(games: pd.DataFrame, author_a: str, author_b: str) -> Array:
+    """Per question: wins of a, ties, wins of b under judge a, then the same under judge b; shape (questions, 6)."""
+    keys = ["cluster_id", "pair_id", "judge", "arm", "repetition"]
+    verdict = games.groupby(keys).verdict.agg(lambda v: two_game_verdict(*(v if len(v) == 2 else ("tie", "unparsed"))))
+    table = verdict.reset_index()
+    index = table.verdict.map({"A": 0, "tie": 1, "B": 2}) + 3 * (table.judge == author_b)
+    return cluster_sums(np.eye(6)[index], table.cluster_id)
 
 
 def _familiarity(plant: Plant, generator: str) -> Array:
