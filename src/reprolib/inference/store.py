@@ -23,11 +23,12 @@ from typing import Any
 
 from reprolib.inference import JudgeError
 
-_SCHEMA = """CREATE TABLE IF NOT EXISTS judgments (
+_SCHEMA = """PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE IF NOT EXISTS judgments (
     key TEXT NOT NULL, status TEXT NOT NULL, value TEXT NOT NULL, checksum TEXT NOT NULL,
     versions TEXT NOT NULL, device TEXT NOT NULL, date TEXT NOT NULL, PRIMARY KEY (key, status))"""
-_FINISHED = """SELECT key, value, checksum FROM judgments
-    WHERE status = 'done' AND key IN (SELECT value FROM json_each(?))"""
+_FINISHED = (
+    "SELECT key, value, checksum FROM judgments WHERE status = 'done' AND key IN (SELECT value FROM json_each(?))"
+)
 
 
 def row_key(**fields: Any) -> str:
@@ -88,9 +89,9 @@ class Store:
 
     def close(self) -> None:
         """Close this writer's file, which folds its write-ahead log into it."""
-        if self._writer is not None:
+        if self._writer:
             self._writer.close()
-            self._writer = None
+        self._writer = None
 
     def _write(self, status: str, rows: Mapping[str, str], device: str) -> None:
         if self._writer is None:  # the file appears with the first row, so that a run with nothing to do leaves none
@@ -106,8 +107,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     """A connection in WAL mode; every commit is on disk before it returns."""
     database = sqlite3.connect(path, timeout=60)
     database.text_factory = lambda raw: raw.decode("utf-8", "replace")  # damaged text must reach the checksum
-    for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", _SCHEMA):
-        database.execute(statement)
+    database.executescript(_SCHEMA)
     return database
 
 

@@ -37,11 +37,6 @@ class Tokens:
     tokenizer: Any
     _labels: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
 
-    @property
-    def vocabulary(self) -> int:
-        """How many ids mean something; a model's rows beyond it are padding."""
-        return len(self.tokenizer)
-
     def render(self, prompt: Prompt, *, item: str) -> Rendered:
         """A prompt's text and ids, BOS at most once at the front; an empty or malformed prompt raises JudgeError."""
         text = prompt if isinstance(prompt, str) else self._chat(prompt, item)

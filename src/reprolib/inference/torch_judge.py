@@ -7,7 +7,7 @@ and joins the parts of a query exactly, by log-sum-exp; and one that gives the h
 from __future__ import annotations
 
 import copy
-from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -182,33 +182,30 @@ class TorchEngine:
 
     def _read_shared(self, queries: list[Query], wanted: Tensor) -> Iterator[tuple[int, list[Row]]]:
         plan = shared(queries, pack_tokens=self.pack_tokens)
-        before = self.computed
-        readers: dict[int, list[int]] = {}  # a query is complete with the last place it reads
+        readers = defaultdict[int, list[int]](list)  # a query is complete with the last place it reads
         for at, reads in enumerate(plan.reads):
-            readers.setdefault(reads[-1], []).append(at)
-        places = sorted({place for reads in plan.reads for place in reads})
+            readers[reads[-1]].append(at)
+        places = {place for reads in plan.reads for place in reads}
         rows: dict[int, Row] = {}
         walk = torch.tensor([plan.tokens, plan.depths])[:, None]
         attention = _BlockAttention(self.shape.layers, self.device)
         # Never looked at: a mask of four dimensions is what keeps transformers from making one of its own.
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
         for pack in plan.packs:
-            here = places[bisect_left(places, pack.start) : bisect_left(places, pack.stop)]
+            here = [place for place in range(pack.start, pack.stop) if place in places]
             cells = [(0, place - pack.start) for place in here]
             ids, depths = walk[:, :, pack.start : pack.stop].to(self.device)
             with attention.over(pack):
                 read = self._forward(ids, cells, wanted, position_ids=depths, attention_mask=mask, blocks=attention)
             rows.update(zip(here, read, strict=True))
-            for at in (at for place in here for at in readers.get(place, ())):
+            for at in (at for place in here for at in readers[place]):
                 yield at, [rows[place] for place in plan.reads[at]]
-        self._agree(len(plan.tokens), self.computed - before)
 
     def _read_padded(self, queries: list[Query], wanted: Tensor) -> Iterator[tuple[int, list[Row]]]:
         """Right padding: what stands after a row cannot touch it in a causal model of any kind."""
         lengths, equal = [len(query.ids) for query in queries], self.plain == _BY_LENGTH
         for batch in padded(lengths, pack_tokens=self.pack_tokens, equal=equal):
             self._forget_lengths()
-            before = self.computed
             rows = [torch.tensor(queries[at].ids) for at in batch]
             ids = pad_sequence(rows, batch_first=True).to(self.device)
             mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(self.device)
@@ -216,7 +213,6 @@ class TorchEngine:
             read = iter(self._forward(ids, cells, wanted, attention_mask=mask))
             for at in batch:
                 yield at, list(islice(read, queries[at].read))
-            self._agree(ids.numel(), self.computed - before)
 
     def _forget_lengths(self) -> None:
         """Dynamic RoPE remembers the longest input it saw, and would treat shorter ones by it."""
@@ -227,11 +223,14 @@ class TorchEngine:
     @torch.inference_mode()
     def _forward(self, ids: Tensor, cells: list[tuple[int, int]], wanted: Tensor, **inputs: Any) -> list[Row]:
         """Rows at `cells`, (batch row, position); the head is not run if there are none to read."""
-        self._rows = [row for row, _ in cells], [position for _, position in cells]
+        before, self._rows = self.computed, ([row for row, _ in cells], [position for _, position in cells])
         try:
             logits = self.model(input_ids=ids, use_cache=False, **inputs).logits[0]
         finally:
             self._rows = None
+        if self.computed - before != ids.numel():
+            message = f"planned {ids.numel()} tokens but the model saw {self.computed - before}"
+            raise JudgeError(message, hint="report this as a bug of the executor")
         # Rows of the head beyond the tokenizer's vocabulary mean nothing: two models of a family pad differently.
         logits = logits[:, : self.vocabulary]
         logits = logits if logits.dtype == torch.float64 else logits.float()
@@ -267,11 +266,6 @@ class TorchEngine:
 
     def _count(self, _module: Any, inputs: tuple[Tensor, ...]) -> None:
         self.computed += inputs[0].numel()
-
-    def _agree(self, planned: int, computed: int) -> None:
-        if planned != computed:
-            message = f"planned {planned} tokens but the model saw {computed}"
-            raise JudgeError(message, hint="report this as a bug of the executor")
 
 
 class _BlockAttention:
