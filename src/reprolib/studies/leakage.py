@@ -158,15 +158,16 @@ def human_gaps(*, draws: int = 10_000, seed: int = 0) -> list[HumanGap]:
 
     The intervals take judge and humans as independent samples of the same 100 questions: conservative.
     """
-    study = published.load("leakage_human_study")
+
+    def gap(shares: Array) -> Any:
+        return 100 * (shares[..., 0, 0] - shares[..., 1, 0])
+
     gaps = []
-    for (a, b), judged in study.groupby(["author_a", "author_b"], sort=False):
+    for (a, b), judged in published.load("leakage_human_study").groupby(["author_a", "author_b"], sort=False):
         win_a = judged.set_index("judge").win_a
         for judge, own in ((a, win_a), (b, 100 - win_a)):
             shares = [[own[judge], 100 - own[judge]], [own["human"], 100 - own["human"]]]
-            estimate = multinomial_bootstrap(
-                shares, int(judged.n.iloc[0]), lambda s: 100 * (s[..., 0, 0] - s[..., 1, 0]), draws=draws, seed=seed
-            )
+            estimate = multinomial_bootstrap(shares, int(judged.n.iloc[0]), gap, draws=draws, seed=seed)
             gaps.append(HumanGap(judge, a, b, own["human"], own[judge], estimate))
     return gaps
 
@@ -284,19 +285,18 @@ def type_scores(*, pooled: bool = True, draws: int = 10_000, seed: int = 0) -> p
     `pooled`, or scored apart and averaged: the paper does not say. Columns: type, arena_hard, alpaca_eval (questions),
     value, low, high, sd, mix (the score that the type's mix of benchmarks alone would give).
     """
-    rates = published.load("leakage_raw_rates").query("student == 'Mistral-7B' and judge != 'LLaMA-3.3'")
-    rates = rates[(rates.author_a == "GPT-4o") & (rates.author_b == "Gemini-1.5")]  # judges of Arena-Hard come first
+    of_types = "student == 'Mistral-7B' and author_a == 'GPT-4o' and author_b == 'Gemini-1.5'"
+    shares = _related_judges().query(of_types)[_SHARES]
     table = published.load("leakage_question_types").rename(columns={"pls": "value"}).sort_values("value")
     table[["arena_hard", "alpaca_eval"]] = [[c[t] for c in question_types().values["counts"]] for t in table.type]
 
     def noise(n: Array) -> Estimate:
-        def score(shares: Array) -> Any:
-            parts = shares.reshape(*shares.shape[:-2], 2, 2, 3)  # benchmark, judge, verdict
+        def score(drawn: Array) -> Any:
+            parts = drawn.reshape(*drawn.shape[:-2], 2, 2, 3)  # benchmark, judge, verdict
             whole = np.einsum("...bjv,b->...jv", parts, n / n.sum())
             return 100 * (pls_of_shares(whole) if pooled else pls_of_shares(parts).mean(axis=-1))
 
-        sizes = np.repeat(n, 2).astype(int).tolist()
-        return multinomial_bootstrap(rates[["win_a", "tie", "win_b"]], sizes, score, draws=draws, seed=seed)
+        return multinomial_bootstrap(shares, np.repeat(n, 2).astype(int).tolist(), score, draws=draws, seed=seed)
 
     drawn = [noise(n) for n in table[["arena_hard", "alpaca_eval"]].to_numpy()]
     half = np.array([(e.high - e.low) / 2 for e in drawn])
@@ -391,10 +391,8 @@ def separability_frame(values: dict[str, Any]) -> pd.DataFrame:
         "counts_without_double_spaces": "format counts without double spaces",
         "double_space_rule": "double-space rule alone",
     }
-    shares = {names[key]: share(stored).scaled(100) for key, stored in values["separability"].items()}
-    rows = [(name, e.value, e.low, e.high) for name, e in shares.items()]
-    frame = pd.DataFrame(rows, columns=["features", "value", "low", "high"])
-    return frame.sort_values("value", ascending=False, ignore_index=True)
+    shares = 100 * pd.DataFrame(values["separability"]).T[["value", "low", "high"]].rename(index=names)
+    return shares.rename_axis("features").sort_values("value", ascending=False).reset_index()
 
 
 def _related_judges() -> pd.DataFrame:
