@@ -95,7 +95,7 @@ def _finished(ax: Axes, **labels: str) -> Figure:
     ax.set(**labels)
     sns.despine(ax=ax)
     _legend(ax)
-    return ax.get_figure(root=True)
+    return plt.gcf()
 
 
 def _legend(ax: Axes) -> None:

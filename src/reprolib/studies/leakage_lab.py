@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from reprolib.errors import EvidenceError
+from reprolib.evidence import PAIRWISE, check_table
 from reprolib.metrics.leakage import (
     TieRule,
     leakage_log_odds,
@@ -24,7 +25,6 @@ from reprolib.metrics.leakage import (
     two_game_verdict,
 )
 from reprolib.metrics.resampling import Array, Estimate, bootstrap, cluster_sums
-from reprolib.tables import PAIRWISE, check_table
 
 HABITS = ("double spaces", "bullets", "bold", "a favourite word")
 NEUTRAL = np.array([0.10, 0.30, 0.30, 0.10])  # how often each habit occurs in other people's texts
