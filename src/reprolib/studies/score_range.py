@@ -269,17 +269,21 @@ def agreement(scores: Mapping[str, Array], human: Array, kind: Coefficient = "sp
     `scores` as `methods` returns them, `human` (articles, 16). A tuned method chooses its rule anew, for each range, on
     the weighted development articles (the first `DEV`).
     """
-    tables = [[[cross_table(s, human) for s in rule] for rule in rules] for rules in scores.values()]
+    tables = [
+        [[cross_table(s, human) for s in {s.tobytes(): s for s in rules[:, r]}.values()] for r in range(len(RANGES))]
+        for rules in scores.values()
+    ]  # of rules that give the same scores, the first
 
-    def of_rule(rule: list[CrossTable], weights: Array, part: slice) -> Array:
-        return np.stack([t.correlation(kind)(weights[..., part] @ t.sums[part]) for t in rule], axis=-1)
-
-    def of_method(rules: list[list[CrossTable]], weights: Array) -> Array:
-        test = np.stack([of_rule(rule, weights, slice(DEV, None)) for rule in rules])
-        dev = np.stack([of_rule(rule, weights, slice(DEV)) for rule in rules]) if len(rules) > 1 else test
+    def tuned(rules: list[CrossTable], weights: Array) -> Array:
+        dev, test = (
+            np.stack([t.correlation(kind)(weights[..., part] @ t.sums[part]) for t in rules])
+            for part in (slice(DEV), slice(DEV, None))
+        )
         return np.take_along_axis(test, np.nan_to_num(dev, nan=-1).argmax(axis=0)[None], axis=0)[0]
 
-    return lambda weights: np.stack([of_method(rules, weights) for rules in tables], axis=-2)
+    return lambda weights: np.stack(
+        [np.stack([tuned(rules, weights) for rules in ranges], axis=-1) for ranges in tables], axis=-2
+    )
 
 
 def evaluate(
