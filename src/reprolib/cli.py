@@ -109,7 +109,9 @@ def exercises(
 def judge(
     prompts: Annotated[Path, typer.Argument(help="JSON Lines or Parquet with columns id and prompt")],
     out: Annotated[Path, typer.Argument(help="Parquet to write; its .store folder beside it makes a run resumable")],
-    judge: Annotated[str, typer.Option(help="a registry name, a path, or owner/model@commit")] = "smollm2-135m",
+    judge: Annotated[
+        str, typer.Option(help="registry name, path, owner/model@commit or openai:MODEL@BASE_URL")
+    ] = "smollm2-135m",
     labels: Annotated[str, typer.Option(help="comma-separated answers to score")] = "",
     max_new_tokens: Annotated[int, typer.Option(help="write text instead of scoring labels")] = 0,
     temperature: Annotated[float, typer.Option(help="of written text; 0 is greedy")] = 0.0,
@@ -117,6 +119,8 @@ def judge(
     shard: Annotated[str, typer.Option(metavar="I/N", help="only this part of the rows")] = "1/1",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     truncate: Annotated[bool, typer.Option(help="cut prompts longer than the context, and say so")] = False,
+    concurrency: Annotated[int, typer.Option(min=1, help="requests at once to a served judge")] = 8,
+    price: Annotated[tuple[float, float], typer.Option(help="of a million prompt and new tokens")] = (0.0, 0.0),
     plan: Annotated[bool, typer.Option(help="print what it will cost, and stop")] = False,
 ) -> None:
     """Score labels, or write text, for every prompt of a table: with progress, resumable, in shards."""
@@ -129,7 +133,8 @@ def judge(
         raise ParameterError("--plan prices label scoring, not written text", hint="give it with --labels")
     rows = take_shard(read_prompts(prompts), shard)
     asked, items = rows["prompt"].tolist(), rows["id"].tolist()
-    model = load_judge(judge, device=device)
+    served: dict[str, Any] = {"concurrency": concurrency, "price": price} if judge.startswith("openai:") else {}
+    model = load_judge(judge, device=device, **served)
     if plan:
         print(model.cost(asked, labels.split(","), items=items))
         return
@@ -140,7 +145,9 @@ def judge(
     else:
         result = model.generate(asked, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, **common)
     result.to_parquet(out, index=False)
-    print(f"{out}: {len(result)} rows, {result.attrs['run']['rows_computed']} computed now")
+    run = result.attrs["run"]
+    used = ", {prompt_tokens:,} prompt and {new_tokens:,} new tokens, cost {cost:.2f}".format(**run) if served else ""
+    print(f"{out}: {len(result)} rows, {run['rows_computed']} computed now{used}")
 
 
 @app.command()
@@ -175,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     except typer.Exit as done:
         return done.exit_code
     except typer.Abort:
-        print("reprolib: stopped; finished chapters are kept", file=sys.stderr)
+        print("reprolib: stopped; what is finished is kept", file=sys.stderr)
         return 130
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's own usage errors

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Ids = tuple[int, ...]
 Value = dict[str, Any]  # what the store keeps of one row
-Computed = Iterator[tuple[int, Value]]
+Computed = Iterator[dict[int, Value | JudgeError]]  # by row; an error says why that row alone failed
 
 _COMMIT = 16  # rows; so many are lost at most when the process is killed
 _ENOUGH = 32  # rows; from so many on, a run whose labels catch too little probability stops early
@@ -47,18 +47,28 @@ class Cost(NamedTuple):
     plain: str
 
     def __str__(self) -> str:
+        if not self.flops:
+            told = f"{self.prompts:,} calls, about {self.prompt_tokens:,} prompt tokens (of 4 characters)"
+            return f"{told}, at most {self.tokens:,} new tokens"
         how = f"computed whole: {self.plain}" if self.plain else "each shared prefix once"
         how += f"; {self.prompt_tokens / max(1, self.tokens):.1f} times fewer"
         held = f"{self.prompts} prompts, {self.prompt_tokens:,} tokens"
         return f"{held}; to compute: {self.tokens:,} ({how}), {self.flops / 1e12:,.2f} TFLOP"
 
 
-def load_judge(name: str, *, device: str = "cpu", dtype: str = "") -> Judge:
+def load_judge(name: str, *, device: str = "cpu", dtype: str = "", **served: Any) -> Judge:
     """The judge `name`: a name of models.toml, a path to GGUF or safetensors, or a hub id `owner/model@commit`.
 
-    The model is loaded on `device` ("cpu", "cuda:1") when something has to be computed. `dtype` (float32, bfloat16,
-    float16, float64) overrides the entry's. Raises JudgeError as `weights.resolve`, or for want of a tokenizer.
+    `openai:MODEL@BASE_URL` is a served judge; `served` are the settings of ApiJudge. Any other is loaded on `device`
+    ("cpu", "cuda:1") when something has to be computed. `dtype` (float32, bfloat16, float16, float64) overrides the
+    entry's. Raises JudgeError as `weights.resolve`, or for want of a tokenizer.
     """
+    if name.startswith("openai:"):
+        from reprolib.inference.api_judge import ApiJudge
+
+        return ApiJudge(name, **served)
+    if served:
+        raise JudgeError(f"{name} has no setting {', '.join(served)}", hint="these are for openai:MODEL@BASE_URL")
     weights = resolve(name, dtype=dtype)
     from transformers import AutoTokenizer
 
@@ -116,11 +126,11 @@ class Judge:
         def check(values: dict[str, Value]) -> None:
             masses.update((key, _mass(value["logp"], answer_of[key])) for key, value in values.items())
             if len(masses) >= _ENOUGH:
-                _refuse_little(masses.values(), min_mass)
+                refuse_little(masses.values(), min_mass)
 
         values, run = self._complete(keys, lambda todo: self._score(todo, rendered, answers), store, progress, check)
         mass = [_mass(value["logp"], answer) for value, answer in zip(values, answers, strict=True)]
-        _refuse_little(mass, min_mass)
+        refuse_little(mass, min_mass)
         columns = {f"logp_{label}": [value["logp"][at] for value in values] for at, label in enumerate(labels)}
         columns["in_label_mass"] = mass
         columns |= {name: [value[name] for value in values] for name in ("logsumexp", "top_ids", "top_logits")}
@@ -154,7 +164,7 @@ class Judge:
             seeds = [(seed, int(rendered[i].digest[:16], 16)) for i in todo]
             for position, ids in self.engine.generate([rendered[i].ids for i in todo], sampling, seeds):
                 stopped = len(ids) < max_new_tokens or ids[-1] in self.engine.stop
-                yield todo[position], {"text": self.tokens.decode(ids), "n_new": len(ids), "stopped": stopped}
+                yield {todo[position]: {"text": self.tokens.decode(ids), "n_new": len(ids), "stopped": stopped}}
 
         values, run = self._complete(keys, write, store, progress)
         columns = {name: [value[name] for value in values] for name in ("text", "n_new", "stopped")}
@@ -190,9 +200,7 @@ class Judge:
         self, prompts: Sequence[Prompt], labels: Sequence[str], items: Sequence[str] | None, cut: bool, reserve: int = 0
     ) -> tuple[list[str], list[Rendered], list[list[Ids]]]:
         """Names, rendered prompts that fit, and the ids of each prompt's labels; nothing is computed yet."""
-        names = [str(name) for name in (range(len(prompts)) if items is None else items)]
-        if len(names) != len(prompts):
-            raise JudgeError(f"{len(names)} item names for {len(prompts)} prompts", hint="give one for each")
+        names = item_names(prompts, items)
         rendered, answers = [], []
         for name, prompt in zip(names, prompts, strict=True):
             whole = self.tokens.render(prompt, item=name)
@@ -203,9 +211,12 @@ class Judge:
 
     def _complete(
         self, keys: list[str], compute: Callable[[list[int]], Computed], store: Store | None,
-        progress: bool, check: Callable[[dict[str, Value]], None] = lambda values: None,
+        progress: bool, check: Callable[[dict[str, Value]], None] = lambda values: None, every: int = _COMMIT,
     ) -> tuple[list[Value], dict[str, Any]]:  # fmt: skip
-        """The value of every key, and what the run did: from the store, else computed once and committed in groups."""
+        """The value of every key, and what the run did: from the store, else computed once and committed in groups.
+
+        A row computed as a JudgeError has failed: the others go on, and a JudgeError at the end says how many did.
+        """
         values = store.get(keys) if store else {}
         check(values)
         first = {key: index for index, key in reversed(list(enumerate(keys)))}
@@ -214,7 +225,7 @@ class Judge:
         run |= {"weights": self.weights.digest, "dtype": self.weights.dtype, "tokens_computed": 0}
         if not todo:
             return [values[key] for key in keys], run
-        engine, fresh = self.engine, dict[str, Value]()
+        engine, fresh, failed = self.engine, dict[str, Value](), dict[str, str]()
         engine.computed = 0
 
         def commit() -> None:
@@ -227,19 +238,26 @@ class Judge:
 
         try:
             with tqdm(total=len(keys), initial=len(keys) - len(todo), unit="row", disable=not progress) as bar:
-                for index, value in compute(todo):
-                    fresh[keys[index]] = value
-                    bar.update()
-                    if len(fresh) == _COMMIT:
+                for batch in compute(todo):
+                    bar.update(len(batch))
+                    failed |= {keys[i]: str(value) for i, value in batch.items() if isinstance(value, JudgeError)}
+                    fresh |= {keys[i]: value for i, value in batch.items() if not isinstance(value, JudgeError)}
+                    if len(fresh) >= every:
                         check(fresh)
                         commit()
         except JudgeError as error:
             commit()
-            if store:
-                store.fail([keys[i] for i in todo if keys[i] not in values], str(error), device=engine.device.type)
+            failed = {keys[i]: str(error) for i in todo if keys[i] not in values} | failed
             raise
         finally:  # an interrupt from the keyboard keeps what is done, too
             commit()
+            if store and failed:
+                for why in set(failed.values()):
+                    store.fail([key for key in failed if failed[key] == why], why, device=engine.device.type)
+        if failed:
+            reasons = ", ".join(f"{why} ({times:,} times)" for why, times in Counter(failed.values()).most_common(3))
+            hint = "the others are in the store; run the same again" if store else "give a store, and run again"
+            raise JudgeError(f"{len(failed):,} of {len(todo):,} rows failed: {reasons}", hint=hint)
         run |= {"tokens_computed": engine.computed, "plain": engine.plain, "device": engine.device.type}
         return [values[key] for key in keys], run | {"shipped_generation": engine.shipped_generation}
 
@@ -254,7 +272,15 @@ class Judge:
             i, stem, _ = leaves[position]
             rows[i][stem] = read
             if len(rows[i]) == missing[i]:
-                yield i, _value(answers[i], rows.pop(i), column)
+                yield {i: _value(answers[i], rows.pop(i), column)}
+
+
+def item_names(prompts: Sequence[Prompt], items: Sequence[str] | None) -> list[str]:
+    """What errors call the prompts: by default their numbers; JudgeError if there is not one name for each."""
+    names = [str(name) for name in (range(len(prompts)) if items is None else items)]
+    if len(names) != len(prompts):
+        raise JudgeError(f"{len(names)} item names for {len(prompts)} prompts", hint="give one for each")
+    return names
 
 
 def read_prompts(path: Path) -> pd.DataFrame:
@@ -311,7 +337,7 @@ def _mass(logp: list[float], answer: list[Ids]) -> float:
     return float(np.exp([logp[index] for index in without_extensions(answer)]).sum())
 
 
-def _refuse_little(masses: Iterable[float], least: float) -> None:
+def refuse_little(masses: Iterable[float], least: float) -> None:
     """Stop a run whose labels catch less than `least` of the probability in the median prompt."""
     if (median := float(np.median([*masses] or [1.0]))) < least:
         message = f"the labels catch {median:.2g} of the probability in the median prompt, less than {least}"

@@ -14,7 +14,9 @@ from typing import Any
 import pandas as pd
 
 from reprolib.errors import ChapterError
-from reprolib.project import digest_of, digest_of_files, files_below, root, write_text
+from reprolib.evidence.recorded import records
+from reprolib.inference.answers import ANSWER_TOKENS
+from reprolib.project import digest_of, digest_of_files, evidence_dir, files_below, root, write_text
 from reprolib.report.chapters import CHAPTERS
 from reprolib.report.claims import MARKS, VERDICTS, Claim, load_claims
 from reprolib.report.ledger import Result, anchor, registered
@@ -73,10 +75,19 @@ def write_pages() -> None:
         "ledger": {"rows": rows, "counts": Counter(decided.values()).items(), "papers": PAPERS, "marks": MARKS},
         "summary": {"papers": [(n, c) for n, c in by_paper if c], "verdicts": VERDICTS},
         "timings": {"costs": costs},
+        "served": {"costs": [served_cost(*record) for record in records()]},
         "provenance": {"files": [(f.relative_to(base), digest_of([f.read_bytes()])) for f in files], "packages": lock},
     }
     for name, values in pages.items():
         write_text(folder / f"{name}.md", render(f"{name}.md.j2", **values))
+
+
+def served_cost(study: str, judge: str) -> dict[str, Any]:
+    """What a served judge is asked for to judge a recorded study: tokens of the prompts as `judge` counts them."""
+    path = evidence_dir() / "recorded" / study / f"{judge}.parquet"
+    table = pd.read_parquet(path).drop_duplicates("prompt_digest")
+    told = int(table["n_tokens"].sum()) if "n_tokens" in table else None
+    return {"study": study, "judge": judge, "calls": len(table), "prompt": told, "new": len(table) * ANSWER_TOKENS}
 
 
 def _results() -> list[tuple[str, Result]]:
