@@ -17,7 +17,7 @@ import time
 import traceback
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -349,6 +349,27 @@ def test_the_key_is_sent_and_is_nowhere_else(
     assert KEY not in table.to_csv() + json.dumps(table.attrs)
 
 
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_chapter_shows_a_served_judge_says_it_is_not_checked_and_holds_no_key(
+    project: Path, monkeypatch: Any, refuses: bool
+) -> None:
+    """The chapter with a key in the environment, once to its end, and once with the traceback of a refused key."""
+    import papermill
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    wrong, out = Reply({"error": {"message": f"incorrect key {KEY}"}}, 401), project / "out.ipynb"
+    with Endpoint(lambda *asked: wrong if refuses else judging(*asked)) as endpoint:
+        given = {"judge": f"openai:toy@{endpoint.url}", "draws": 200}
+        with pytest.raises(papermill.PapermillExecutionError) if refuses else nullcontext():
+            papermill.execute_notebook(
+                project / "notebooks" / "evidence_check.ipynb", out, given, kernel_name="python3", progress_bar=False
+            )
+    text = out.read_text()
+    assert ("incorrect key [key]" if refuses else "Not checked: a served judge has no weight digest") in text
+    assert endpoint.headers
+    assert KEY.encode() not in everything_below(project)
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -403,7 +424,7 @@ VLLM = [
     "--max-model-len",
     "1024",
 ]
-TOLERANCE = {"xllamacpp": 0.75, "vllm": 2e-3}  # nats; llama.cpp computes on 8-bit activations, vLLM in float32
+TOLERANCE = {"xllamacpp": 0.5, "vllm": 2e-3}  # nats; llama.cpp computes on 8-bit activations, vLLM in float32
 
 
 @contextmanager
@@ -427,7 +448,8 @@ def real_server(kind: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
             time.sleep(0.25)
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -475,7 +497,7 @@ def test_a_real_server_killed_and_restarted_loses_nothing_and_agrees_with_the_lo
     assert frame["n_tokens"].tolist() == local["n_tokens"].tolist()  # the server renders the same template
     columns = ["logp_1", "logp_2"]
     known = frame[columns].notna().to_numpy()
-    assert known.mean() > 0.9
+    assert known.mean() > 0.5
     difference = np.abs(frame[columns].to_numpy() - local[columns].to_numpy())[known]
     print(f"{kind}: largest difference {difference.max():.2g}, median {np.median(difference):.2g} nats")
     assert difference.max() < TOLERANCE[kind]

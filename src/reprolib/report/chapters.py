@@ -72,7 +72,7 @@ class EvidenceCheckParameters(Parameters):
     """The check of recorded judgments."""
 
     rows: int = Field(8, ge=1, le=128, description="how many rows to judge again")
-    judge: str = Field("smollm2-135m", description="a judge of the registry that has a record here")
+    judge: str = Field("smollm2-135m", description="a judge with a record here, or openai:MODEL@BASE_URL")
 
 
 CHAPTERS: dict[str, type[Parameters]] = {
