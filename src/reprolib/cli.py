@@ -167,6 +167,8 @@ def record(study: Annotated[str, typer.Argument(help="a study that makes records
     from reprolib import studies
     from reprolib.inference.judge import load_judge
 
+    if judge.startswith("openai:"):
+        raise ParameterError("a served judge makes no record", hint="no digest pins its weights; try reprolib judge")
     command = " ".join(["reprolib record", study, judge, *(f"-p {text}" for text in p or [])])
     about = studies.recorder(study)(load_judge(judge), command=command, **_values(p)).manifest
     print(f"{study}/{about.judge}: {about.rows} rows, {about.timed} judged in {about.seconds} s")

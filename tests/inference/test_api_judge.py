@@ -405,6 +405,11 @@ def test_the_plan_tells_calls_and_asks_nothing(tmp_path: Path, capsys: Any) -> N
     assert endpoint.headers == []
 
 
+def test_a_served_judge_makes_no_record(capsys: Any) -> None:
+    assert cli.main(["record", "evidence_check", "openai:toy@http://127.0.0.1:9/v1"]) == 1
+    assert "no digest pins its weights" in capsys.readouterr().err
+
+
 # A real server: llama.cpp (`pip install xllamacpp`) or vLLM, in an environment of its own.
 
 LLAMA = """if True:

@@ -3,10 +3,13 @@
 import csv
 import io
 import json
+import shutil
 
+import pandas as pd
 import pytest
 
 from reprolib.errors import ClaimError
+from reprolib.evidence.recorded import records
 from reprolib.report import ledger, site
 from reprolib.report.claims import load_claims
 from reprolib.studies import leakage
@@ -76,3 +79,19 @@ def test_results_of_a_claim_nobody_registered_are_refused(project):
     path.write_text(path.read_text().replace(f'id = "{CELL}"', 'id = "renamed.claim"'))
     with pytest.raises(ClaimError, match="is not registered"):
         site.verdicts()
+
+
+def test_the_cost_of_a_served_judge_is_counted_from_every_record(project):
+    results(project)
+    site.write_pages()
+    page = (project / "book/generated/served.md").read_text()
+    for study, judge in records():
+        table = pd.read_parquet(project / "evidence" / "recorded" / study / f"{judge}.parquet")
+        calls = table["prompt_digest"].nunique()
+        row = next(line for line in page.splitlines() if line.startswith(f"| {study} ") and f"| {judge} |" in line)
+        assert f"| {calls:,} |" in row
+        assert f"| {16 * calls:,} |" in row
+    assert "| evidence_check | 128 | 14,670 | 2,048 | smollm2-135m |" in page
+    shutil.copytree(project / "evidence/recorded/evidence_check", project / "evidence/recorded/another_study")
+    site.write_pages()
+    assert "| another_study | 128 |" in (project / "book/generated/served.md").read_text()

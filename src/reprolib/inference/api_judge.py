@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,7 +168,10 @@ class ApiJudge(Judge):
             return await self._row(client, body)
         failure = JudgeError(text[:300])
         if kind is openai.NotFoundError:
-            failure.hint = await _served(client)
+            failure.hint = "look at the model's name and at the URL"
+            with suppress(openai.OpenAIError, TypeError, ValueError):
+                models = [model.id async for model in client.models.list()]
+                failure.hint = "it serves: " + ", ".join(models[:20])
         elif kind in (openai.AuthenticationError, openai.PermissionDeniedError):
             failure.hint = f"look at the key in {self.variable}"
         if failure.hint:  # raised out here: no frame of the client, which holds the key, hangs on it
@@ -221,10 +225,3 @@ def _passes(error: BaseException) -> bool:
 def _retry_after(error: BaseException | None) -> float | None:
     told = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
     return float(told) if re.fullmatch(r"\d+(\.\d+)?", told) else None
-
-
-async def _served(client: openai.AsyncOpenAI) -> str:
-    try:
-        return "it serves: " + ", ".join([model.id async for model in client.models.list()][:20])
-    except (openai.OpenAIError, TypeError, ValueError):
-        return "look at the model's name and at the URL"
