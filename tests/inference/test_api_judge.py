@@ -167,7 +167,7 @@ def test_a_server_that_is_down_is_given_up_and_the_finished_rows_stay(tmp_path: 
         return Reply("down", 503) if len(endpoint.bodies) > 50 else judging(prompt, nth, body)
 
     with Endpoint(dies) as endpoint:
-        with pytest.raises(JudgeError, match="32 rows failed one after the other"):
+        with pytest.raises(JudgeError, match=r"3\d rows failed one after the other"):
             served(endpoint, attempts=1).label_logprobs(rows(500), LABELS, store=Store(tmp_path))
         assert statuses(Store(tmp_path)).count("done") == 50
         assert len(endpoint.bodies) < 120
@@ -330,7 +330,7 @@ def test_the_key_is_sent_and_is_nowhere_else(
         judge = served(endpoint, variable=f"#{variable}")
         with pytest.raises(JudgeError, match="incorrect key") as caught:
             judge.label_logprobs(rows(2), LABELS, store=Store(tmp_path / "store"))
-        assert variable in caught.value.hint
+        assert f"look at the key in {variable}" in str(caught.value)
         address = f"openai:toy@{endpoint.url}#{variable}"
         files = ["judge", str(tmp_path / "p.jsonl"), str(tmp_path / "out.parquet"), "--judge", address]
         assert cli.main([*files, "--labels", "1,2"]) == 1

@@ -166,15 +166,15 @@ class ApiJudge(Judge):
         if kind is openai.BadRequestError and "logprob" in text and self._logprobs:
             self._logprobs = False  # the server tells none: texts are read instead
             return await self._row(client, body)
-        failure = JudgeError(text[:300])
+        hint = ""
         if kind is openai.NotFoundError:
-            failure.hint = "look at the model's name and at the URL"
+            hint = "look at the model's name and at the URL"
             with suppress(openai.OpenAIError, TypeError, ValueError):
-                models = [model.id async for model in client.models.list()]
-                failure.hint = "it serves: " + ", ".join(models[:20])
+                hint = "it serves: " + ", ".join([model.id async for model in client.models.list()][:20])
         elif kind in (openai.AuthenticationError, openai.PermissionDeniedError):
-            failure.hint = f"look at the key in {self.variable}"
-        if failure.hint:  # raised out here: no frame of the client, which holds the key, hangs on it
+            hint = f"look at the key in {self.variable}"
+        failure = JudgeError(text[:300], hint=hint)
+        if hint:  # raised out here: no frame of the client, which holds the key, hangs on it
             raise failure
         return failure
 
