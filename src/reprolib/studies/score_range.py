@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import re
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from reprolib.errors import EvidenceError, ParameterError
-from reprolib.evidence import DIRECT, download, published
+from reprolib.evidence import DIRECT, download
 from reprolib.evidence.public import public_study
 from reprolib.evidence.recorded import Manifest, Record, read_record, records, store_folder, write_record
 from reprolib.metrics.correlation import Coefficient, CrossTable, cross_table
@@ -36,36 +38,6 @@ ASPECTS = ("coherence", "consistency", "relevance")
 DIGITS = tuple("0123456789")
 SYSTEMS = 16  # summaries an article
 DEV = 10  # articles for tuning, the first in the paper's order
-_PROMPT = """You will read a news article and one summary of it. Rate a single property of the summary: its {aspect}.
-
-{meaning}
-
-The rating is a whole number from {low} to {high}, where {low} means {worst} and {high} means {best}.
-
-Article:
-{article}
-
-Summary:
-{summary}
-
-Give your rating of the summary's {aspect} as one number and nothing else."""
-_MEANING = {
-    "coherence": (
-        "A coherent summary reads as one text: each sentence builds on what stands before it, things are introduced "
-        "before they are referred to, and the order is easy to follow. Facts and coverage do not count here.",
-        "a heap of unrelated sentences", "a text that could not be organised better",
-    ),
-    "consistency": (
-        "A consistent summary says nothing that the article does not support: no invented facts, no mixed-up names, "
-        "numbers or events. Style and coverage do not count here.",
-        "that most of it is not supported by the article", "that all of it is",
-    ),
-    "relevance": (
-        "A relevant summary holds what matters most in the article and leaves out side issues and repetition. Style "
-        "and the order of sentences do not count here.",
-        "that it misses what matters", "that it holds what matters and nothing else",
-    ),
-}  # fmt: skip
 
 
 class Judged(NamedTuple):
@@ -133,45 +105,21 @@ def prompts(*, aspect: str, scale: str, articles: int = 100, prompt_set: str = "
     `prompt_set` "own" is this project's wording, "original" the paper's released one (fetched; sent as one user
     message). Raises ParameterError for an aspect, range or prompt set that does not exist.
     """
-    for name, given, allowed in [
-        ("aspect", aspect, ASPECTS),
-        ("scale", scale, RANGES),
-        ("prompt_set", prompt_set, PROMPTS),
-    ]:
-        if given not in allowed:
-            raise ParameterError(f"{name} is {given!r}", hint=f"allowed: {', '.join(allowed)}")
-    low = RANGES[scale]
+    allowed = {"aspect": (aspect, ASPECTS), "scale": (scale, RANGES), "prompt_set": (prompt_set, ("own", "original"))}
+    for name, (given, known) in allowed.items():
+        if given not in known:
+            raise ParameterError(f"{name} is {given!r}", hint=f"allowed: {', '.join(known)}")
+    if prompt_set == "own":
+        own = tomllib.loads((evidence_dir() / "prompts" / "score_range.toml").read_text())
+        text, fill = own["template"], {"aspect": aspect, **own[aspect]}
+    else:
+        text, fill = download.fetch([name := f"range_prompt_{aspect}"])[name].read_text(), {}
+    for place, value in {**fill, "min_range": str(RANGES[scale]), "max_range": str(RANGES[scale] + 4)}.items():
+        text = text.replace(f"{{{place}}}", value)
+    before, between, after = re.split(r"\{\{\w+\}\}", text)
     table = summaries().set_index("cluster_id", drop=False).loc[list(shuffled()[:articles])].reset_index(drop=True)
-    texts = PROMPTS[prompt_set](table, aspect, low, low + 4)
+    texts = before + table["article"] + between + table["summary"] + after
     return table.assign(prompt=[[{"role": "user", "content": text}] for text in texts])
-
-
-def _own(table: pd.DataFrame, aspect: str, low: int, high: int) -> list[str]:
-    meaning, worst, best = _MEANING[aspect]
-    fixed: dict[str, Any] = {
-        "aspect": aspect,
-        "meaning": meaning,
-        "worst": worst,
-        "best": best,
-        "low": low,
-        "high": high,
-    }
-    return [_PROMPT.format(article=row.article, summary=row.summary, **fixed) for row in table.itertuples()]
-
-
-def _original(table: pd.DataFrame, aspect: str, low: int, high: int) -> list[str]:
-    name = f"range_prompt_{aspect}"
-    text = download.fetch([name])[name].read_text()
-    before, between, after = (
-        text.replace("{min_range}", str(low))
-        .replace("{max_range}", str(high))
-        .replace("{{Summary}}", "{{Document}}")
-        .split("{{Document}}")
-    )
-    return [before + row.article + between + row.summary + after for row in table.itertuples()]
-
-
-PROMPTS = {"own": _own, "original": _original}
 
 
 def record(
@@ -187,22 +135,21 @@ def record(
 
     started, low = time.monotonic(), RANGES.get(scale, 0)
     asked = prompts(aspect=aspect, scale=scale, articles=int(articles), prompt_set=prompt_set)
-    scores = judge.label_logprobs(
-        asked["prompt"].tolist(),
-        DIGITS,
-        items=asked["item_id"].tolist(),
-        store=Store(store_folder(STUDY)),
-        min_mass=0,
-        progress=True,
-    )
+    common: dict[str, Any] = {"items": asked["item_id"].tolist(), "store": Store(store_folder(STUDY))}
+    scores = judge.label_logprobs(asked["prompt"].tolist(), DIGITS, min_mass=0, progress=True, **common)
     logits = scores[[f"logit_{digit}" for digit in DIGITS]].astype("float32")
     fixed = {"study": STUDY, "judge": judge.weights.name, "condition": aspect, "arm": prompt_set, "repetition": 0}
-    fixed |= {"scale_low": low, "scale_high": low + 4, "n_tokens": scores["n_tokens"], "logsumexp": scores["logsumexp"]}
-    fixed |= {"value": low + logits.to_numpy()[:, low : low + 5].argmax(axis=1)}
-    fixed |= {"prompt_digest": scores["prompt_digest"].str[:16], "top_ids": scores["top_ids"]}
-    fixed |= {"top_logits": [np.float32(row) for row in scores["top_logits"]]}
-    seen = {f"seen_{digit}": [digit in row[0]["content"] for row in asked["prompt"]] for digit in DIGITS}
-    table = pd.concat([asked[["item_id", "cluster_id", "author"]], logits], axis=1).assign(**fixed, **seen)
+    fixed |= {
+        "scale_low": low,
+        "scale_high": low + 4,
+        "value": low + logits.iloc[:, low : low + 5].to_numpy().argmax(1),
+    }
+    fixed |= {name: scores[name] for name in ("n_tokens", "logsumexp", "top_ids")}
+    fixed |= {"prompt_digest": scores["prompt_digest"].str[:16], "top_logits": scores["top_logits"].map(np.float32)}
+    fixed |= {f"seen_{digit}": [digit in row[0]["content"] for row in asked["prompt"]] for digit in DIGITS}
+    table = pd.concat([asked[["item_id", "cluster_id", "author"]], logits], axis=1).assign(**fixed)
+    if not _items().is_file():
+        _write_items()
     made = judge.made(scores.attrs["run"], started=started, command=command)
     return write_record(table, DIRECT, study=STUDY, judge=_name(judge.weights.name, aspect, scale, prompt_set), **made)
 
@@ -310,7 +257,7 @@ def evaluate(
 
 def items() -> pd.DataFrame:
     """Item-level numbers of SummEval, committed without any text: ids, the experts' mean scores, words, digits seen."""
-    return pd.read_parquet(evidence_dir() / "recorded" / STUDY / "items.parquet")
+    return pd.read_parquet(_items())
 
 
 @public_study("score_range_dev", sources=["summeval", "summeval_dev"])
@@ -323,30 +270,16 @@ def development_set(paths: dict[str, Path]) -> dict[str, Any]:
     return {"articles": articles, "items": len(released), "share": 100 * articles / len(shuffled()), "found": found}
 
 
-def write_items() -> None:
-    """Write `items` from the released file."""
+def _items() -> Path:
+    return evidence_dir() / "recorded" / STUDY / "items.parquet"
+
+
+def _write_items() -> None:
     table = summaries()
     words = {f"{kind}_words": table[kind].str.split().str.len() for kind in ("article", "summary")}
     seen = {f"seen_{d}": table["article"].str.contains(d) | table["summary"].str.contains(d) for d in DIGITS}
-    scores = table[["item_id", "cluster_id", "author", "coherence", "consistency", "fluency", "relevance"]]
-    path = evidence_dir() / "recorded" / STUDY / "items.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scores.assign(**words, **seen).to_parquet(path, index=False)
+    table.drop(columns=["article", "summary"]).assign(**words, **seen).to_parquet(_items(), index=False)
 
 
 def _name(judge: str, aspect: str, scale: str, prompt_set: str) -> str:
     return "_".join([judge, aspect, scale, *([] if prompt_set == "own" else [prompt_set])])
-
-
-def cost_of_the_paper() -> pd.DataFrame:
-    """What the paper's six models need for coherence in four ranges: tokens (millions) and PFLOP, whole and shared.
-
-    A pass costs two operations a parameter and token; `minutes` assumes 400 TFLOP/s on one 80 GB GPU.
-    """
-    table = published.load("score_range_models")
-    tokens, shared = (len(RANGES) * table[name] for name in ("tokens", "tokens_shared"))
-    pflop, pflop_shared = (2 * table["billions"] * t for t in (tokens, shared))
-    return pd.DataFrame({
-        "model": table["model"], "tokens": tokens, "tokens_shared": shared, "pflop": pflop,
-        "pflop_shared": pflop_shared, "minutes_shared": pflop_shared / 0.4 / 60,
-    })  # fmt: skip
