@@ -95,3 +95,58 @@ def test_a_pickle_that_names_a_class_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_range_is_refused_with_those_there_are() -> None:
     with pytest.raises(ParameterError, match="allowed: 0-4, 1-5, 2-6, 3-7"):
         score_range.prompts(aspect="coherence", scale="1-7")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("mirror")
+def test_a_record_goes_on_where_it_stopped_and_comes_back_as_arrays(project, make_judge, make_model) -> None:  # type: ignore[no-untyped-def]
+    judge = make_judge(make_model(max_position_embeddings=8192))
+    for scale in score_range.RANGES:
+        made = score_range.record(judge, command="c", scale=scale, articles="1")
+        assert (made.manifest.rows, made.manifest.timed) == (16, 16)
+    again = score_range.record(judge, command="c", scale="2-6", articles="1")
+    assert again.manifest.timed == 0
+    found = score_range.load("toy")
+    assert found.logits.shape == found.seen.shape == (4, 1, 16, 10)
+    assert found.human.tolist() == human("coherence", [42]).tolist()
+    asked = score_range.prompts(aspect="coherence", scale="2-6", articles=1)
+    alone = judge.label_logprobs([asked.prompt[5]], score_range.DIGITS, min_mass=0)
+    assert found.logits[2, 0, 5] == pytest.approx([alone[f"logit_{d}"][0] for d in score_range.DIGITS], abs=1e-5)
+    text = asked.prompt[5][0]["content"]
+    assert found.seen[2, 0, 5].tolist() == [d in text for d in score_range.DIGITS]
+    assert (again.table.value == 2 + found.levels()[2].argmax(-1).ravel()).all()
+    assert "toy" in score_range.recorded_judges()
+
+
+def simulated(noise: float, seed: int, articles: int = 60) -> score_range.Judged:
+    """A judge that sees the humans' score through noise, likes level 2, and names levels by the range's digits."""
+    rng, people = np.random.default_rng(seed), human("coherence", list(score_range.shuffled()[:articles]))
+    seen_quality = people - 1 + rng.normal(0, noise, people.shape)
+    logits = rng.normal(0, 0.01, (4, *people.shape, 10))
+    for r, low in enumerate(score_range.RANGES.values()):
+        logits[r, ..., low : low + 5] += 20 - 0.3 * (np.arange(5) - seen_quality[..., None]) ** 2 + [0, 1, 2.5, 0.5, 0]
+    return score_range.Judged(logits, logits > 0, logits[..., 0], people, [])
+
+
+def test_the_tuned_rule_is_the_best_on_the_development_articles_and_is_tested_on_the_others() -> None:
+    main, assistant = simulated(1.5, 0), simulated(6, 1)
+    scores = score_range.methods(main, assistant)
+    weights = np.ones(60)
+    found = score_range.agreement(scores, main.human)(weights)
+    for r in range(4):
+        rules = scores["contrastive"][:, r]
+        dev = [cross_table(s[:10], main.human[:10]).pooled() for s in rules]
+        best = cross_table(rules[int(np.argmax(dev))][10:], main.human[10:]).pooled()
+        assert found[1, r] == pytest.approx(best)
+    assert found[0] == pytest.approx([cross_table(s[10:], main.human[10:]).pooled() for s in scores["greedy"][0]])
+
+
+def test_a_constant_assistant_changes_nothing_and_calibration_removes_the_favourite() -> None:
+    main = simulated(1.5, 0)
+    flat = main._replace(logits=np.zeros_like(main.logits))
+    table = score_range.evaluate(score_range.methods(main, flat), main.human, draws=100, seed=0)
+    mean = table[table.range == "mean"].set_index("method")
+    assert mean.gain["contrastive"].value == 0
+    assert mean.gain["contrastive"].high == 0
+    assert mean.gain["batch calibration"].low > 0
+    assert mean.gain["expected score"].low > 0
