@@ -69,5 +69,5 @@ def test_the_bootstrap_interval_covers_a_correlation_made_of_many_articles() -> 
 def test_swapping_methods_tells_a_better_one_and_not_a_copy() -> None:
     x, y = scores(4, articles=40)
     worse = np.random.default_rng(5).permuted(x, axis=1)
-    assert swap_test(x, worse, y, draws=500, seed=2) < 0.01
-    assert swap_test(x, x, y, draws=500, seed=2) == 1
+    assert swap_test([x, x], [worse, x], y, draws=500, seed=2) < 0.01
+    assert swap_test([x], [x], y, draws=500, seed=2) == 1

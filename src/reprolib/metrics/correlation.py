@@ -99,13 +99,15 @@ def cross_table(x: npt.ArrayLike, y: npt.ArrayLike) -> CrossTable:
 def swap_test(
     a: npt.ArrayLike, b: npt.ArrayLike, y: npt.ArrayLike, kind: Coefficient = "spearman", *, draws: int, seed: int
 ) -> float:
-    """Two-sided p of "a and b agree equally with y": the methods change places within random clusters.
+    """Two-sided p of "a and b agree equally with y", in the mean over conditions: they swap within random clusters.
 
-    All arrays have the shape (clusters, items).
+    Shapes: `a`, `b` (conditions, clusters, items), `y` (clusters, items).
     """
-    table = cross_table(np.vstack([a, b]), np.vstack([y, y]))
-    statistic, (sums_a, sums_b) = table.correlation(kind), np.split(table.sums, 2)
-    kept = np.random.default_rng(seed).integers(0, 2, size=(draws, len(sums_a))).astype(float)
+    kept = np.random.default_rng(seed).integers(0, 2, size=(draws, len(np.asarray(y)))).astype(float)
     kept[0] = 1  # the order observed
-    gap = statistic(kept @ sums_a + (1 - kept) @ sums_b) - statistic(kept @ sums_b + (1 - kept) @ sums_a)
+    gap = np.zeros(draws)
+    for x in np.stack([a, b], axis=1):
+        table = cross_table(np.vstack(x), np.vstack([y, y]))
+        statistic, (sums_a, sums_b) = table.correlation(kind), np.split(table.sums, 2)
+        gap += statistic(kept @ sums_a + (1 - kept) @ sums_b) - statistic(kept @ sums_b + (1 - kept) @ sums_a)
     return float((np.abs(gap) >= abs(gap[0]) - 1e-12).mean())
