@@ -23,7 +23,7 @@ def test_root_of_an_editable_installation_is_found_from_anywhere(root, monkeypat
 
 def test_a_named_root_without_claims_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("REPROLIB_ROOT", str(tmp_path))
-    with pytest.raises(EvidenceError, match="unset it or name a checkout"):
+    with pytest.raises(EvidenceError, match="set REPROLIB_ROOT to a checkout"):
         project.root()
 
 

@@ -1,29 +1,27 @@
 """The command `reprolib`: run chapters, build the book, look at the ledger, bring data, judge, write exercises."""
 
-from __future__ import annotations
-
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from reprolib.errors import ChapterError, ParameterError, ReprolibError
+from reprolib.errors import ParameterError, ReprolibError, pick
 from reprolib.project import root, write_text
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
-Names = Annotated[list[str] | None, typer.Argument(help="default: all")]
-Given = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="set a parameter; repeatable")]
-Profile = Annotated[str, typer.Option(help="parameters for a purpose: notebooks/profiles.toml")]
-Workers = Annotated[int, typer.Option(min=1, help="chapters executed at once")]
-Limit = Annotated[float, typer.Option(help="seconds that one chapter may take")]
+Names = Annotated[list[str] | None, Argument(help="default: all")]
+Given = Annotated[list[str] | None, Option("-p", metavar="NAME=VALUE", help="set a parameter; repeatable")]
+Profile = Annotated[str, Option(help="parameters for a purpose: notebooks/profiles.toml")]
+Workers = Annotated[int, Option(min=1, help="chapters executed at once")]
+Limit = Annotated[float, Option(help="seconds that one cell may take")]
 
 
 @app.command()
 def run(
     chapters: Names = None, p: Given = None, profile: Profile = "default", workers: Workers = 2,
-    time_limit: Limit = 600, plan: Annotated[bool, typer.Option(help="show what would run, and stop")] = False,
+    time_limit: Limit = 600, plan: Annotated[bool, Option(help="show what would run, and stop")] = False,
 ) -> None:  # fmt: skip
     """Execute chapters, those that changed."""
     from reprolib.report import run
@@ -39,28 +37,23 @@ def run(
 @app.command()
 def build(p: Given = None, profile: Profile = "default", workers: Workers = 2, time_limit: Limit = 600) -> None:
     """Execute what changed, then build the book."""
-    from reprolib.report import run, site
+    from reprolib.report import site
 
-    start = time.monotonic()
-    jobs = run.plan([], profile=profile, overrides=_values(p))
-    ran = run.run(jobs, workers=workers, time_limit=time_limit)
+    run(None, p, profile, workers, time_limit)
     page = site.build()
-    print(f"{len(ran)} chapters executed, {len(jobs) - len(ran)} unchanged\n{site.summary()}")
-    print(f"{time.monotonic() - start:.0f} s. Open {page.relative_to(root())}")
+    print(f"{site.summary()}\nOpen {page.relative_to(root())}")
 
 
 @app.command()
-def ledger(notebook: Annotated[Path | None, typer.Argument(help="an executed notebook, such as out.ipynb")] = None,
-           verdict: Annotated[str, typer.Option(help="only this verdict")] = "") -> None:  # fmt: skip
+def ledger(notebook: Annotated[Path | None, Argument(exists=True, help="an executed notebook")] = None) -> None:
     """Print the verdict of every claim, or of the claims in one executed notebook."""
     from reprolib.report import notebooks, site
     from reprolib.report.claims import MARKS
     from reprolib.report.ledger import collect
 
-    found = site.verdicts() if notebook is None else {r.claim_id: r.verdict for r in collect(notebooks.read(notebook))}
-    for claim_id, given in found.items():
-        if verdict in ("", given):
-            print(f"{MARKS[given]} {given:13} {claim_id}")
+    found = {r.claim_id: r.verdict for r in collect(notebooks.read(notebook))} if notebook else site.verdicts()
+    for claim_id, verdict in found.items():
+        print(f"{MARKS[verdict]} {verdict:13} {claim_id}")
     if notebook is None:
         print(site.summary())
 
@@ -75,73 +68,62 @@ def fetch(names: Names = None) -> None:
 
 
 @app.command()
-def recompute(
-    studies: Names = None, write: Annotated[bool, typer.Option(help="replace the committed")] = False
-) -> None:
+def recompute(studies: Names = None, write: Annotated[bool, Option(help="replace the committed")] = False) -> None:
     """Recompute results from released data and compare them with the committed ones."""
     from reprolib.evidence import public
 
-    for study in studies or public.studies():
-        print(public.recompute(study, write=write))
+    known = public.studies()
+    for study in studies or known:
+        pick("public study", study, known)(fetch=True, write=write)
+        print(f"{study}: {'written' if write else 'recomputed, equal to the committed result'}")
 
 
 @app.command()
-def exercises(
-    chapters: Names = None, check: Annotated[bool, typer.Option(help="fail if one is stale")] = False
-) -> None:
+def exercises(chapters: Names = None) -> None:
     """Write the student notebooks from the chapters' solutions."""
     from reprolib.report import notebooks
     from reprolib.report.chapters import CHAPTERS
 
     for chapter in chapters or CHAPTERS:
-        source = root() / "notebooks" / f"{chapter}.ipynb"
-        if not source.is_file():
-            raise ParameterError(f"no chapter {chapter!r}", hint=f"allowed: {', '.join(CHAPTERS)}")
-        text = notebooks.dump(notebooks.student_copy(notebooks.read(source)))
-        target = root() / "notebooks" / "exercises" / f"{chapter}.ipynb"
-        if not check:
-            write_text(target, text)
-        elif not target.is_file() or target.read_text() != text:
-            raise ChapterError(f"{target.name} is not what its chapter gives", hint="run: reprolib exercises")
+        pick("chapter", chapter, CHAPTERS)
+        source, target = (root() / "notebooks" / folder / f"{chapter}.ipynb" for folder in ("", "exercises"))
+        write_text(target, notebooks.dump(notebooks.student_copy(notebooks.read(source))))
 
 
 @app.command()
 def judge(
-    prompts: Annotated[Path, typer.Argument(help="JSON Lines or Parquet with columns id and prompt")],
-    out: Annotated[Path, typer.Argument(help="Parquet to write; its .store folder beside it makes a run resumable")],
-    judge: Annotated[
-        str, typer.Option(help="registry name, path, owner/model@commit or openai:MODEL@BASE_URL")
-    ] = "smollm2-135m",
-    labels: Annotated[str, typer.Option(help="comma-separated answers to score")] = "",
-    max_new_tokens: Annotated[int, typer.Option(help="write text instead of scoring labels")] = 0,
-    temperature: Annotated[float, typer.Option(help="of written text; 0 is greedy")] = 0.0,
-    seed: Annotated[int, typer.Option(help="of written text")] = 0,
-    shard: Annotated[str, typer.Option(metavar="I/N", help="only this part of the rows")] = "1/1",
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
-    truncate: Annotated[bool, typer.Option(help="cut prompts longer than the context, and say so")] = False,
-    concurrency: Annotated[int, typer.Option(min=1, help="requests at once to a served judge")] = 8,
-    price: Annotated[tuple[float, float], typer.Option(help="of a million prompt and new tokens")] = (0.0, 0.0),
-    plan: Annotated[bool, typer.Option(help="print what it will cost, and stop")] = False,
+    prompts: Annotated[Path, Argument(help="JSON Lines or Parquet with columns id and prompt")],
+    out: Annotated[Path, Argument(help="Parquet to write; its .store folder beside it makes a run resumable")],
+    judge: Annotated[str, Option(help="name, path, owner/model@commit, openai:MODEL@BASE_URL")] = "smollm2-135m",
+    labels: Annotated[str, Option(help="comma-separated answers to score")] = "",
+    max_new_tokens: Annotated[int, Option(help="write text instead of scoring labels")] = 0,
+    temperature: Annotated[float, Option(help="of written text; 0 is greedy")] = 0.0,
+    seed: Annotated[int, Option(help="of written text")] = 0,
+    shard: Annotated[str, Option(metavar="I/N", help="only this part of the rows")] = "1/1",
+    device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    truncate: Annotated[bool, Option(help="cut prompts longer than the context, and say so")] = False,
+    concurrency: Annotated[int, Option(min=1, help="requests at once to a served judge")] = 8,
+    price: Annotated[tuple[float, float], Option(help="of a million prompt and new tokens")] = (0.0, 0.0),
+    plan: Annotated[bool, Option(help="print what scoring labels will cost, and stop")] = False,
 ) -> None:
     """Score labels, or write text, for every prompt of a table: with progress, resumable, in shards."""
     from reprolib.inference.judge import load_judge, read_prompts, take_shard
     from reprolib.inference.store import Store
 
-    if bool(labels) == bool(max_new_tokens):
-        raise ParameterError("nothing to do, or two things", hint="give either --labels or --max-new-tokens")
-    if plan and not labels:
-        raise ParameterError("--plan prices label scoring, not written text", hint="give it with --labels")
+    if bool(labels) == bool(max_new_tokens) or (plan and not labels):
+        hint = "give either --labels, which --plan can price, or --max-new-tokens"
+        raise ParameterError("nothing to do, or two things", hint=hint)
     rows = take_shard(read_prompts(prompts), shard)
-    asked, items = rows["prompt"].tolist(), rows["id"].tolist()
+    asked, items, answers = rows["prompt"].tolist(), rows["id"].tolist(), labels.split(",")
     served: dict[str, Any] = {"concurrency": concurrency, "price": price} if judge.startswith("openai:") else {}
     model = load_judge(judge, device=device, **served)
     if plan:
-        print(model.cost(asked, labels.split(","), items=items))
+        print(model.cost(asked, answers, items=items))
         return
     store = Store(out.with_suffix(".store"))
     common: dict[str, Any] = {"items": items, "store": store, "truncate": truncate, "progress": True}
     if labels:
-        result = model.label_logprobs(asked, labels.split(","), **common)
+        result = model.label_logprobs(asked, answers, **common)
     else:
         result = model.generate(asked, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, **common)
     result.to_parquet(out, index=False)
@@ -160,9 +142,8 @@ def weights(names: Names = None) -> None:
 
 
 @app.command()
-def record(study: Annotated[str, typer.Argument(help="a study that makes records, such as evidence_check")],
-           judge: Annotated[str, typer.Argument(help="a registry name")],
-           p: Given = None) -> None:  # fmt: skip
+def record(study: Annotated[str, Argument(help="a study that makes records, such as evidence_check")],
+           judge: Annotated[str, Argument(help="a registry name")], p: Given = None) -> None:  # fmt: skip
     """Judge what a study asks and write evidence/recorded/STUDY; stopped, it goes on where it was."""
     from reprolib import studies
     from reprolib.inference.judge import load_judge
@@ -175,30 +156,17 @@ def record(study: Annotated[str, typer.Argument(help="a study that makes records
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse, do, and turn any user-caused error into one line and exit status 1."""
+    """Parse and do; the exit status. An error that a user caused is one line, and status 1."""
     try:
-        app(arguments, standalone_mode=False)
+        return int(app(arguments) or 0)
     except ReprolibError as error:
         print(f"reprolib: {error}", file=sys.stderr)
         return 1
-    except typer.Exit as done:
-        return done.exit_code
-    except typer.Abort:
-        print("reprolib: stopped; what is finished is kept", file=sys.stderr)
-        return 130
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # click's own usage errors
-            raise
-        print(f"reprolib: {error.format_message()}; see reprolib --help", file=sys.stderr)
-        return 2
-    return 0
+    except SystemExit as done:  # how typer ends: wrong usage is 2, a stop by the keyboard 130
+        return int(done.code or 0)
 
 
 def _values(pairs: list[str] | None) -> dict[str, Any]:
     if bad := [pair for pair in pairs or [] if "=" not in pair]:
         raise ParameterError(f"-p {bad[0]}", hint="write -p name=value")
     return dict(pair.split("=", 1) for pair in pairs or [])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

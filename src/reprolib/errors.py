@@ -1,42 +1,34 @@
 """Every error a user can cause: one base class, so one `except` and one line on the terminal."""
 
 import difflib
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Mapping
+from typing import Any
 
 
 class ReprolibError(Exception):
-    """What went wrong, and in `hint` what is allowed or what to do next.
-
-    >>> str(ReprolibError("no chapter 'leakage_mian'", hint="did you mean 'leakage_main'?"))
-    "no chapter 'leakage_mian'; did you mean 'leakage_main'?"
-    """
+    """What went wrong, and in `hint` what is allowed or what to do next."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
 
 
 class EvidenceError(ReprolibError):
-    """A data file is missing, altered or malformed."""
+    """A file of evidence, claims included, is missing, altered or malformed."""
 
 
 class ParameterError(ReprolibError):
-    """A parameter or a chapter name that does not exist, or a value that is not allowed."""
-
-
-class ClaimError(ReprolibError):
-    """A claim registered twice or wrongly, or a result that fits no registered claim."""
+    """A name that does not exist, or a value that is not allowed."""
 
 
 class ChapterError(ReprolibError):
     """A notebook that failed, or that a gate refused."""
 
 
-def suggest(given: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """A hint for a name that does not exist: the close ones, or `otherwise`, by default all that are allowed.
-
-    >>> suggest("sed", ["seed", "draws"]), suggest("x", ["seed", "draws"])
-    ("did you mean 'seed'?", 'allowed: seed, draws')
-    """
-    names = list(known)
-    close = " or ".join(map(repr, difflib.get_close_matches(given, names, n=3)))
-    return f"did you mean {close}?" if close else otherwise or f"allowed: {', '.join(names)}"
+def pick(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    """The entry `name` of `known`; if there is none, ParameterError with the close names, else the allowed ones."""
+    if name in known:
+        return known[name]
+    close = " or ".join(map(repr, difflib.get_close_matches(name, known, n=3)))
+    hint = f"did you mean {close}?" if close else f"allowed: {textwrap.shorten(', '.join(known), 400)}"
+    raise ParameterError(f"no {kind} {name!r}", hint=hint)

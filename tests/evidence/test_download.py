@@ -5,7 +5,7 @@ import threading
 import pooch
 import pytest
 
-from reprolib.errors import EvidenceError
+from reprolib.errors import EvidenceError, ParameterError
 from reprolib.evidence import download
 
 CONTENT = b"released judgments"
@@ -73,5 +73,5 @@ def test_damaged_file_at_hand_is_an_error_not_a_silent_download(pinned, monkeypa
 
 
 def test_unknown_name_offers_the_known_ones(pinned):
-    with pytest.raises(EvidenceError, match="allowed: demo"):
+    with pytest.raises(ParameterError, match="did you mean 'demo'"):
         download.fetch(["dema"])

@@ -44,8 +44,3 @@ def test_rounding_noise_passes_and_a_real_change_does_not():
     assert public._difference({"a": [0.5, 1]}, {"a": [0.5001, 1]}) == ""
     assert public._difference({"a": [0.5, 1]}, {"a": [0.52, 1]}).startswith("a[0]")
     assert public._difference({"a": 1}, {"b": 1}) != ""
-
-
-def test_unknown_study_offers_the_known_ones():
-    with pytest.raises(EvidenceError, match=STUDY):
-        public.recompute("leakage_gemini")

@@ -1,6 +1,6 @@
 import pytest
 
-from reprolib.errors import EvidenceError
+from reprolib.errors import EvidenceError, ParameterError
 from reprolib.evidence import published
 
 
@@ -50,5 +50,5 @@ def test_row_without_a_locator_is_refused(project):
 
 
 def test_unknown_table_offers_the_known_ones():
-    with pytest.raises(EvidenceError, match="leakage_table1"):
+    with pytest.raises(ParameterError, match="leakage_table1"):
         published.load("leakage_table9")

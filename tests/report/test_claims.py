@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprolib.errors import ClaimError
+from reprolib.errors import EvidenceError
 from reprolib.report.claims import VERDICTS, Claim, judge_claim, load_claims
 from reprolib.report.site import PAPERS
 
@@ -91,7 +91,7 @@ def register(project, text):
 def test_claim_registered_twice_is_an_error(project):
     first = (project / "evidence" / "claims.toml").read_text().split("[[claim]]")[1]
     register(project, "\n[[claim]]" + first)
-    with pytest.raises(ClaimError, match="registered twice"):
+    with pytest.raises(EvidenceError, match="registered twice"):
         load_claims()
 
 
@@ -106,7 +106,7 @@ def test_claim_registered_twice_is_an_error(project):
 )
 def test_incomplete_claims_say_which_field(project, entry, message):
     register(project, f'\n[[claim]]\nid = "demo.x"\npaper = "p"\nlocator = "l"\nstatement = "s."\n{entry}\n')
-    with pytest.raises(ClaimError, match=message):
+    with pytest.raises(EvidenceError, match=message):
         load_claims()
 
 

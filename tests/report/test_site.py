@@ -8,7 +8,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from reprolib.errors import ClaimError
+from reprolib.errors import ParameterError
 from reprolib.evidence.recorded import records
 from reprolib.report import ledger, site
 from reprolib.report.claims import load_claims
@@ -77,7 +77,7 @@ def test_results_of_a_claim_nobody_registered_are_refused(project):
     results(project)
     path = project / "evidence/claims.toml"
     path.write_text(path.read_text().replace(f'id = "{CELL}"', 'id = "renamed.claim"'))
-    with pytest.raises(ClaimError, match="is not registered"):
+    with pytest.raises(ParameterError, match="no registered claim"):
         site.verdicts()
 
 

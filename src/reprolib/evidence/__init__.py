@@ -1,27 +1,24 @@
 """Where numbers come from: what papers print, what others released, what this project recorded.
 
-Two tables pass between parts. `PAIRWISE`: a row a judged pair and order; `author_a` wrote text A, `author_b` text B;
-`order` 0 showed A first, 1 showed B first; `verdict` names the text, whatever its position. `DIRECT`: a row a scored
-item. Failures and ties are rows like any other: never dropped, never zero.
+`PAIRWISE`: a row a judged pair and order; `author_a` wrote text A; `order` 0 showed A first, 1 B first; `verdict` names
+the text, whatever its position. `DIRECT`: a row a scored item. Failures and ties are rows like any other.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import pandas as pd
 
 from reprolib.errors import EvidenceError
 
 
-@dataclass(frozen=True)
-class Schema:
+class Schema(NamedTuple):
     """Columns of a table, those that name a row, the values allowed in some, and those in percent, 0 to 100."""
 
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    allowed: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    allowed: Mapping[str, tuple[object, ...]] = {}
     rates: tuple[str, ...] = ()
 
 
@@ -40,20 +37,13 @@ DIRECT = Schema(
 
 
 def check_table(table: pd.DataFrame, schema: Schema, *, origin: str) -> pd.DataFrame:
-    """The table itself, if it follows the schema; further columns (`logp_*`, `logit_*`, ...) are welcome.
-
-    Raises EvidenceError naming `origin` and the line, counted from a header: a missing column, a value that is not
-    allowed, a row given twice.
-    """
-    if missing := [c for c in schema.columns if c not in table]:
+    """The table itself if it follows the schema (further columns are welcome), else EvidenceError with the line."""
+    if missing := ", ".join(c for c in schema.columns if c not in table):
         hint = f"a {schema.name} table has {', '.join(schema.columns)}"
-        raise EvidenceError(f"{origin} lacks the column {', '.join(missing)}", hint=hint)
-    rules = {
-        c: (table[c].isin(values), f"allowed: {', '.join(map(str, values))}") for c, values in schema.allowed.items()
-    }
-    for c in schema.rates:
-        rules[c] = pd.to_numeric(table[c], errors="coerce").between(0, 100), "a rate is 0 to 100 percent"
-    for column, (fine, allowed) in rules.items():
+        raise EvidenceError(f"{origin} lacks the column {missing}", hint=hint)
+    rules = [(c, table[c].isin(some), f"allowed: {', '.join(map(str, some))}") for c, some in schema.allowed.items()]
+    rules += [(c, pd.to_numeric(table[c], errors="coerce").between(0, 100), "a rate is 0 to 100") for c in schema.rates]
+    for column, fine, allowed in rules:
         if not fine.all():
             row = int(fine.to_numpy().argmin())
             raise EvidenceError(f"{origin} line {row + 2}: {column} is {table[column].iloc[row]}", hint=allowed)

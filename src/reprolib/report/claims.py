@@ -1,25 +1,23 @@
 """Claims, each registered in `evidence/claims.toml` before it is run, and the rules for the six verdicts."""
 
-from __future__ import annotations
-
 import functools
 import math
 import tomllib
-from typing import Literal, NamedTuple
+from collections import Counter
+from typing import Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
-from reprolib.errors import ClaimError
+from reprolib.errors import EvidenceError
 from reprolib.metrics import printed_interval
 from reprolib.project import evidence_dir
 
 Tier = Literal["published", "public", "recorded", "live"]
-Kind = Literal["count", "rate", "size", "sign", "order"]
 VERDICTS = ("reproduced", "consistent", "differs", "inconclusive", "not attempted", "paper unclear")
 MARKS = dict(zip(VERDICTS, "✓≈✗?–¿", strict=True))  # shape beside colour, so that colour is never alone
 
 
-class Claim(BaseModel):
+class Claim(BaseModel, frozen=True, extra="forbid"):
     """One registered claim.
 
     `kind` fixes the criterion. "count": equal. "rate": recomputed from the same inputs, so equal to the printed digits
@@ -27,13 +25,11 @@ class Claim(BaseModel):
     narrower than `width`. "sign" and "order": the interval lies beyond `null`, on the side `direction` names.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     id: str = Field(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)+$")
     paper: str
     locator: str
     statement: str
-    kind: Kind
+    kind: Literal["count", "rate", "size", "sign", "order"]
     value: float | None = None
     decimals: int = Field(0, ge=0)
     unit: str = ""
@@ -48,12 +44,11 @@ class Claim(BaseModel):
     unclear: str = ""
 
     @model_validator(mode="after")
-    def _criterion_is_complete(self) -> Claim:
-        if self.unclear or self.kind in ("sign", "order"):
-            return self
-        if self.value is None:
+    def _criterion_is_complete(self) -> Self:
+        number = not self.unclear and self.kind not in ("sign", "order")
+        if number and self.value is None:
             raise ValueError(f"a {self.kind} needs the published value")
-        if self.kind == "size" and self.width is None:
+        if number and self.kind == "size" and self.width is None:
             raise ValueError("a size needs the width of an interval that would be informative")
         return self
 
@@ -73,25 +68,22 @@ class Verdict(NamedTuple):
 
 
 def load_claims() -> dict[str, Claim]:
-    """Every registered claim by id, in file order; ClaimError for an id registered twice or an entry unlike `Claim`."""
+    """Every registered claim by id, in file order; EvidenceError for an id given twice or an entry unlike `Claim`."""
     return dict(_parsed((evidence_dir() / "claims.toml").read_text()))
 
 
 @functools.cache  # a chapter looks up claims at every check; the text is the key, so that a changed file is read again
 def _parsed(text: str) -> dict[str, Claim]:
-    claims: dict[str, Claim] = {}
-    for number, entry in enumerate(tomllib.loads(text).get("claim", []), start=1):
-        try:
-            claim = Claim(**entry)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"])) or "entry"
-            message = f"claims.toml, claim {number} ({entry.get('id', 'no id')}): {field}: {first['msg']}"
-            raise ClaimError(message, hint=f"fields: {', '.join(Claim.model_fields)}") from None
-        if claim.id in claims:
-            raise ClaimError(f"claim {claim.id} is registered twice", hint="rename the second one, or delete it")
-        claims[claim.id] = claim
-    return claims
+    entries = tomllib.loads(text).get("claim", [])
+    try:
+        claims = TypeAdapter(list[Claim]).validate_python(entries)
+    except ValidationError as error:
+        number, *field = error.errors()[0]["loc"]
+        message = f"claims.toml, claim {entries[number].get('id')}: {field or 'entry'}: {error.errors()[0]['msg']}"
+        raise EvidenceError(message, hint=f"fields: {', '.join(Claim.model_fields)}") from None
+    if twice := [claim_id for claim_id, times in Counter(c.id for c in claims).items() if times > 1]:
+        raise EvidenceError(f"claim {twice[0]} is registered twice", hint="rename the second one, or delete it")
+    return {c.id: c for c in claims}
 
 
 def judge_claim(
@@ -103,17 +95,13 @@ def judge_claim(
     `low`, `high` and `n` are the value's interval and the units behind it; `jitter` is the standard error of the
     interval's ends from finitely many draws, since no verdict may hang on a seed; `inputs` is what rounded inputs
     allow; a `replication`, by other judges or models than the paper's, is never "reproduced".
-
-    >>> claim = Claim(id="demo.one", paper="p", locator="Table 1", statement="s", kind="rate", value=18.4, decimals=1)
-    >>> judge_claim(claim, 18.421).name, judge_claim(claim, 18.46).name
-    ('reproduced', 'differs')
     """
     if claim.unclear:
         return Verdict("paper unclear", claim.unclear)
     if not math.isfinite(value):
         return Verdict("inconclusive", "the statistic is undefined (0/0) on this evidence")
-    if claim.kind in ("count", "rate") and not replication:
-        return _same_inputs(claim, value, inputs or (value, value))
+    if claim.value is not None and claim.kind in ("count", "rate") and not replication:
+        return _same_inputs(claim, claim.value, value, inputs or (value, value))
     if low is None or high is None or n is None or not math.isfinite(high - low):
         return Verdict("inconclusive", "no interval to judge by")
     if claim.kind in ("sign", "order"):
@@ -129,13 +117,13 @@ def judge_claim(
     return Verdict("inconclusive", f"the interval is wider than {claim.width:g}", need)
 
 
-def _same_inputs(claim: Claim, value: float, inputs: tuple[float, float]) -> Verdict:
-    assert claim.value is not None
+def _same_inputs(claim: Claim, printed: float, value: float, inputs: tuple[float, float]) -> Verdict:
     if claim.kind == "count":
-        equal = value == claim.value
-        return Verdict("reproduced", "equal") if equal else Verdict("differs", f"{value:g} is not {claim.value:g}")
-    low, high = printed_interval(claim.value, claim.decimals)
-    if low <= value < high or math.isclose(value, low, abs_tol=1e-9):
+        return (
+            Verdict("reproduced", "equal") if value == printed else Verdict("differs", f"{value:g} is not {printed:g}")
+        )
+    low, high = printed_interval(printed, claim.decimals)
+    if low - 1e-9 <= value < high:
         return Verdict("reproduced", "equal to the printed digits")
     # The registered slack caps what the rounding of the inputs may excuse.
     least, most = max(inputs[0], value - claim.slack), min(inputs[1], value + claim.slack)

@@ -1,10 +1,9 @@
 """Figures that a reader can see in light and dark (inline SVG), hear as alt text, and check as a table."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re
+from typing import Any
 
 import pandas as pd
 import seaborn as sns
@@ -17,7 +16,7 @@ from reprolib.report.page import frame_html, render, show_html
 MIME = "application/vnd.reprolib.alt+json"
 # At least 3:1 against a white and a near-black page, and told apart by common kinds of colour blindness.
 PALETTE = ("#2878b5", "#c8651b", "#178a67", "#b0569b", "#7a7f87")
-INK, _GRID = "#123456", "#abcdef"  # stand-ins that `_svg` turns into the page's own colours
+INK, _GRID = "#123456", "#abcdef"  # stand-ins that `show` turns into the page's own colours
 _STYLE = {
     "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 10.5,
     "legend.frameon": False, "axes.axisbelow": True, "grid.color": _GRID,
@@ -34,13 +33,29 @@ def style() -> None:
 def show(fig: Figure, *, name: str, alt: str, caption: str, data: pd.DataFrame) -> None:
     """Display a figure with its alt text, its caption and its data as a folded table with a CSV link; closes `fig`.
 
-    `name`, unique on the page, becomes the HTML id `fig-<name>` and the CSV's name. `alt` says what the figure shows,
-    built from the values: read aloud, and copied to the cell's metadata. `caption` is one or two sentences with the
-    tier of the evidence; `data` holds the plotted numbers.
+    `name` is unique on the page; `alt` says what the figure shows, built from the values; `caption` is one or two
+    sentences with the tier of the evidence; `data` holds the plotted numbers.
     """
+    # SVG, the same bytes every time, in the page's font and colours, with ids that are unique on a page.
+    buffer = io.StringIO()
+    with plt.rc_context({"svg.hashsalt": name}):
+        fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    plt.close(fig)
+    svg = buffer.getvalue().partition("<svg")[2].replace(INK, "currentColor")
+    used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", svg))
+    svg = re.sub(r' id="([\w-]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg)
+    changes = {
+        "(?s)<metadata>.*?</metadata>": "", _GRID: "var(--figure-grid, #b8bec6)", "xlink:href": "href",
+        r"'DejaVu Sans'(, [^;\"]*)?": "inherit", ' xmlns:xlink="[^"]*"': "", r'url\(#|href="#': rf"\g<0>{name}-",
+    }  # fmt: skip
+    for pattern, new in changes.items():
+        svg = re.sub(pattern, new, svg)
+    width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    drawing = f'style="width: {width / 62:.2f}in"{svg}'  # a little larger than 72 points an inch
     csv = base64.b64encode(data.to_csv(index=False, float_format="%.6g").encode()).decode()
-    drawing, table = _svg(fig, name), frame_html(data)
-    page = render("figure.html.j2", name=name, alt=alt, caption=caption, drawing=drawing, table=table, csv=csv)
+    values = {"name": name, "alt": alt, "caption": caption, "drawing": drawing, "csv": csv}
+    page = render("figure.html.j2", table=frame_html(data), **values)
     show_html(page, plain=alt, extra={MIME: {"alt": alt}})
 
 
@@ -50,17 +65,15 @@ def forest(
 ) -> Figure:  # fmt: skip
     """A forest plot: a row per label, a point (column value) with its interval (low, high, if given), a line at `null`.
 
-    Points with the same `label` share a row, named above it to fit a phone, in order of first appearance; `by` gives
-    them a colour and a shape each. `marker` is a column with a second number a point, drawn as an open diamond.
+    Points with the same `label` share a row; `by` gives them a colour and a shape each. `marker` is a column with a
+    second number a point, drawn as an open diamond.
     """
     groups = list(dict.fromkeys(data[by])) if by else [None]
     rows = {row: k for k, row in enumerate(dict.fromkeys(data[label]))}
-    fig, ax = plt.subplots(figsize=(4.6, 0.7 + (0.42 + 0.13 * len(groups)) * len(rows)))
+    _, ax = plt.subplots(figsize=(4.6, 0.7 + (0.42 + 0.13 * len(groups)) * len(rows)))
     ax.axvline(null, color=INK, linewidth=1)
     for row, k in rows.items():
         ax.text(0, k + 0.02, row, transform=ax.get_yaxis_transform(), va="center", fontsize=9)
-    ax.set(yticks=[], xlabel=xlabel, ylim=(len(rows), -0.3))
-    sns.despine(ax=ax, left=True)
     for k, group in enumerate(groups):
         part = data[data[by] == group] if by else data
         y = part[label].map(rows) + (k + 1) / (len(groups) + 1)
@@ -70,9 +83,7 @@ def forest(
         if marker:
             named = marker_label if k == 0 else None
             ax.plot(part[marker], y, "D", mfc="none", mec=INK, markersize=9, linestyle="none", label=named)
-    if by or marker:
-        _legend(ax)
-    return fig
+    return finish(ax, left=True, yticks=[], xlabel=xlabel, ylim=(len(rows), -0.3))
 
 
 def stacked(data: pd.DataFrame, *, label: str, xlabel: str) -> Figure:
@@ -81,44 +92,13 @@ def stacked(data: pd.DataFrame, *, label: str, xlabel: str) -> Figure:
         stacked=True, color=PALETTE, edgecolor=INK, linewidth=0.4, width=0.7, figsize=(4.6, 0.9 + 0.35 * len(data))
     )
     bars.grid(visible=False, axis="y")
-    return _finished(bars, xlabel=xlabel, ylabel="")
+    return finish(bars, xlabel=xlabel, ylabel="")
 
 
-def lines(data: pd.DataFrame, *, x: str, by: str, xlabel: str, ylabel: str, log: bool = False) -> Figure:
-    """Lines of column `value` over `x`, one for each of `by`."""
-    table = data.pivot(index=x, columns=by, values="value")[data[by].unique()]
-    ax = table.plot(style=[f"{mark}-" for mark in "os^vD"], color=PALETTE, logx=log, markersize=4, figsize=(4.6, 3))
-    return _finished(ax, xlabel=xlabel, ylabel=ylabel)
-
-
-def _finished(ax: Axes, **labels: str) -> Figure:
+def finish(ax: Axes, *, left: bool = False, **labels: Any) -> Figure:
+    """Labels, frame and legend as everywhere in this book; the figure of `ax`."""
     ax.set(**labels)
-    sns.despine(ax=ax)
-    _legend(ax)
+    sns.despine(ax=ax, left=left)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, handletextpad=0.2, columnspacing=1)
     return plt.gcf()
-
-
-def _legend(ax: Axes) -> None:
-    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, handletextpad=0.2, columnspacing=1)
-
-
-def _svg(fig: Figure, name: str) -> str:
-    """The figure as SVG after ``<svg ``, the same bytes every time; it inherits the page's font and colours.
-
-    Every id is prefixed, so that two figures on one page cannot share a clip path; ids nothing refers to are dropped.
-    """
-    buffer = io.StringIO()
-    with plt.rc_context({"svg.hashsalt": name}):
-        fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    plt.close(fig)
-    svg = buffer.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") + 4 :], flags=re.DOTALL)
-    svg = svg.replace(INK, "currentColor").replace(_GRID, "var(--figure-grid, #b8bec6)")
-    svg = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", "inherit", svg)
-    used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", svg))
-    svg = re.sub(r' id="([\w-]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg)
-    svg = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", svg)
-    svg = svg.replace('xmlns:xlink="http://www.w3.org/1999/xlink" ', "").replace("xlink:href", "href")
-    width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
-    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
-    return f'style="width: {width / 62:.2f}in"{svg}'  # a little larger than 72 points an inch

@@ -1,21 +1,17 @@
-"""What a chapter puts on its page besides figures and claims: sentences' numbers, tables, sliders, provenance.
-
-Markup stands in `templates/` (Jinja), where all text is escaped.
-"""
-
-from __future__ import annotations
+"""What a chapter puts on its page besides figures and claims; markup stands in `templates/`, where text is escaped."""
 
 import html
 import platform
 import re
+from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
+from IPython.display import display
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from pydantic import BaseModel
 
 from reprolib.project import root
@@ -23,52 +19,29 @@ from reprolib.report.claims import MARKS
 
 _GLUE = "application/papermill.record/"
 _PACKAGES = ("reprolib", "numpy", "scipy", "pandas", "scikit-learn", "seaborn", "papermill", "jupyter-book")
-
-
-class Slider(NamedTuple):
-    """A named quantity: `name` is its variable in the formula; `start` is the default, in `step`s from low to high."""
-
-    name: str
-    label: str
-    start: float
-    low: float = 0.0
-    high: float = 100.0
-    step: float = 0.1
+# A named quantity: `name` is its variable in the formula; `start` is the default, in steps from low to high.
+Slider = namedtuple("Slider", "name label start low high step", defaults=(0.0, 100.0, 0.1))
 
 
 def render(template: str, **values: Any) -> str:
     """A template of this package or of `book/_templates`, filled in."""
     loader = FileSystemLoader([Path(__file__).with_name("templates"), root() / "book" / "_templates"])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    environment.filters["badge"] = badge
+    environment.globals["marks"] = MARKS
     return environment.get_template(template).render(values)
-
-
-def badge(verdict: str) -> Markup:
-    """The verdict as HTML: a mark, the word and a class for the colour."""
-    return Markup(f'<span class="verdict verdict-{verdict.replace(" ", "-")}">{MARKS[verdict]} {verdict}</span>')
-
-
-def say(**texts: str) -> None:
-    """Make numbers, formatted to text by the code beside them, available to this page's prose: ``{glue:text}`name```.
-
-    Raises TypeError for anything but text.
-    """
-    from IPython.display import display
-
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            raise TypeError(f"{name} is {type(text).__name__}; format it to text first, such as f'{{x:.1f}}'")
-        # The bundle of `myst_nb.glue`, whose import alone would cost every chapter two seconds.
-        bundle = {_GLUE + "text/plain": repr(text)}
-        display(bundle, metadata={"scrapbook": {"name": name, "mime_prefix": _GLUE}}, raw=True)
 
 
 def show_html(markup: str, *, plain: str, extra: Mapping[str, Any] | None = None) -> None:
     """Display markup on the page, `plain` where only text is shown, and machine-readable `extra` by MIME type."""
-    from IPython.display import display
-
     display({"text/html": markup, "text/plain": plain, **(extra or {})}, raw=True)
+
+
+def say(**texts: str) -> None:
+    """Make numbers, formatted to text, available to this page's prose: ``{glue:text}`name```."""
+    for name, text in texts.items():
+        # The bundle of `myst_nb.glue`, whose import alone would cost every chapter two seconds.
+        about = {"scrapbook": {"name": name, "mime_prefix": _GLUE}}
+        display({_GLUE + "text/plain": repr(text)}, metadata=about, raw=True)
 
 
 def note(text: str) -> None:
@@ -92,9 +65,7 @@ def show_table(data: pd.DataFrame, *, decimals: int = 1) -> None:
 def show_provenance(chapter: str, parameters: BaseModel, *, data: Mapping[str, str] | None = None) -> None:
     """Display the page's footer: how to run it again, its parameters, the versions, the digests of released data."""
     given = parameters.model_dump(mode="json", exclude_none=True)
-    command = " ".join(
-        ["papermill", f"notebooks/{chapter}.ipynb out.ipynb", *(f"-p {k} {v}" for k, v in given.items())]
-    )
+    command = f"papermill notebooks/{chapter}.ipynb out.ipynb" + "".join(f" -p {k} {v}" for k, v in given.items())
     versions = ", ".join([*(f"{p} {version(p)}" for p in _PACKAGES), f"Python {platform.python_version()}"])
     show_html(render("provenance.html.j2", command=command, versions=versions, data=data or {}), plain=command)
 
@@ -105,8 +76,8 @@ def show_sliders(
 ) -> None:  # fmt: skip
     """Display range sliders and the live value of a formula, in plain HTML and JavaScript: no kernel or server.
 
-    `formula` is a JavaScript expression over the sliders' names (NaN shows as "undefined"); `result` labels its value.
-    `start` is the value at the start, computed in Python; `examples` is a table for readers without scripts.
+    `formula` is a JavaScript expression over the sliders' names (NaN shows as "undefined"), `result` labels its value,
+    `start` is that at the start; `examples` is a table for readers without scripts.
     """
     values = {"name": name, "sliders": sliders, "formula": formula, "result": result, "decimals": decimals}
     shown, table = f"{start:.{decimals}f}", frame_html(examples)

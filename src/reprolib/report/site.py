@@ -1,7 +1,5 @@
 """The book: pages generated from results (templates in book/_templates), then jupyter-book, with warnings as errors."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -12,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pooch
 
 from reprolib.errors import ChapterError
 from reprolib.evidence.recorded import records
 from reprolib.inference.answers import ANSWER_TOKENS
-from reprolib.project import digest_of, digest_of_files, evidence_dir, files_below, root, write_text
+from reprolib.project import digest, files_below, root, write_text
 from reprolib.report.chapters import CHAPTERS
-from reprolib.report.claims import MARKS, VERDICTS, Claim, load_claims
+from reprolib.report.claims import VERDICTS, load_claims
 from reprolib.report.ledger import Result, anchor, registered
 from reprolib.report.page import render
 
@@ -31,28 +30,35 @@ PAPERS = {
 
 
 def build() -> Path:
-    """Write the generated pages and build the site; returns its first page. Nothing is built if nothing changed.
-
-    Raises ChapterError if jupyter-book warns or fails; the site built before stays in place.
-    """
-    base, site = root(), root() / "_build" / "html"
+    """Write the generated pages and, if anything changed, build the site: its first page. A warning is an error."""
     write_pages()
-    digest = digest_of_files([base / "_config.yml", base / "_toc.yml", *files_below(base / "book")])
-    stamp = base / "_build" / "site.digest"
-    if not ((site / "index.html").is_file() and stamp.is_file() and stamp.read_text() == digest):
-        _jupyter_book(base, site)
-        write_text(stamp, digest)
+    base, build = root(), root() / "_build"
+    site, draft, stamp = build / "html", build / "draft_site", build / "site.digest"
+    made_from = digest([base / "_config.yml", base / "_toc.yml", *files_below(base / "book")])
+    if (site / "index.html").is_file() and stamp.is_file() and stamp.read_text() == made_from:
+        return site / "index.html"
+    shutil.rmtree(draft, ignore_errors=True)
+    command = [str(Path(sys.executable).with_name("jupyter-book")), "build", str(base / "book"), "-W", "-n", "-q"]
+    command += ["--keep-going", f"--config={base}/_config.yml", f"--toc={base}/_toc.yml", f"--path-output={draft}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=base)
+    if done.returncode:
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if re.search("WARNING|rror:", line)]
+        message = "\n".join(["jupyter-book refused the book:", *lines[:20]])
+        raise ChapterError(message, hint="each warning is an error here")
+    shutil.rmtree(site, ignore_errors=True)
+    (draft / "_build" / "html").rename(site)
+    shutil.rmtree(draft)
+    write_text(stamp, made_from)
     return site / "index.html"
 
 
 def verdicts() -> dict[str, str]:
-    """The verdict of every registered claim, "not attempted" and "paper unclear" included.
-
-    Decided by the result at the claim's tier: of the paper's own judgments, else of the first judge.
-    """
-    results = sorted((r for _, r in _results()), key=lambda r: r.judge != "paper")
-    first = {(r.claim_id, r.tier): r.verdict for r in reversed(results)}
-    return {c.id: first.get((c.id, c.tier), _without_result(c)["verdict"]) for c in load_claims().values()}
+    """The verdict of every claim, by the result at its tier: of the paper's own judgments, else of the first judge."""
+    claims, found = load_claims(), dict[str, str]()
+    for row in sorted(_rows(), key=lambda row: row["judge"] != "paper"):
+        if row["tier"] == claims[row["claim_id"]].tier:
+            found.setdefault(row["claim_id"], row["verdict"])
+    return {c.id: found.get(c.id, "paper unclear" if c.unclear else "not attempted") for c in claims.values()}
 
 
 def summary() -> str:
@@ -63,77 +69,49 @@ def summary() -> str:
 
 def write_pages() -> None:
     """The ledger (page, JSON, CSV), its summary for the front page, timings and provenance, under book/generated/."""
-    base, rows, decided, claims = root(), _ledger_rows(), verdicts(), load_claims().values()
+    base, rows, decided, claims = root(), _rows(), verdicts(), load_claims().values()
     folder = base / "book" / "generated"
     write_text(folder / "ledger.json", json.dumps(rows, indent=1) + "\n")
-    write_text(folder / "ledger.csv", pd.DataFrame(rows).drop(columns="data", errors="ignore").to_csv(index=False))
+    write_text(folder / "ledger.csv", pd.DataFrame(rows).drop(columns="data").to_csv(index=False))
     by_paper = [(name, Counter(decided[c.id] for c in claims if c.paper == paper)) for paper, name in PAPERS.items()]
     costs = {p.stem: json.loads(p.read_text()) for p in sorted((base / "_build" / "timings").glob("*.json"))}
     files = [base / "constraints.txt", *files_below(base / "evidence")]
     lock = re.findall(r"^([\w.-]+)==(\S+)$", (base / "constraints.txt").read_text(), re.MULTILINE)
+    served = []
+    for study, judge in records():  # what a served judge would be asked for, in tokens as this judge counts them
+        table = pd.read_parquet(base / "evidence" / "recorded" / study / f"{judge}.parquet")
+        table = table.drop_duplicates("prompt_digest")
+        told = int(table["n_tokens"].sum()) if "n_tokens" in table else None
+        served.append([study, judge, len(table), told, len(table) * ANSWER_TOKENS])
     pages: dict[str, dict[str, Any]] = {
-        "ledger": {"rows": rows, "counts": Counter(decided.values()).items(), "papers": PAPERS, "marks": MARKS},
+        "ledger": {"rows": rows, "counts": Counter(decided.values()).items(), "papers": PAPERS},
         "summary": {"papers": [(n, c) for n, c in by_paper if c], "verdicts": VERDICTS},
         "timings": {"costs": costs},
-        "served": {"costs": [served_cost(*record) for record in records()]},
-        "provenance": {"files": [(f.relative_to(base), digest_of([f.read_bytes()])) for f in files], "packages": lock},
+        "served": {"costs": served},
+        "provenance": {"files": [(f.relative_to(base), pooch.file_hash(f)) for f in files], "packages": lock},
     }
     for name, values in pages.items():
         write_text(folder / f"{name}.md", render(f"{name}.md.j2", **values))
 
 
-def served_cost(study: str, judge: str) -> dict[str, Any]:
-    """What a served judge is asked for to judge a recorded study: tokens of the prompts as `judge` counts them."""
-    path = evidence_dir() / "recorded" / study / f"{judge}.parquet"
-    table = pd.read_parquet(path).drop_duplicates("prompt_digest")
-    told = int(table["n_tokens"].sum()) if "n_tokens" in table else None
-    return {"study": study, "judge": judge, "calls": len(table), "prompt": told, "new": len(table) * ANSWER_TOKENS}
-
-
-def _results() -> list[tuple[str, Result]]:
-    """Chapter and result of every executed chapter. ClaimError if one fits no registered claim."""
-    paths = {chapter: root() / "_build" / "results" / f"{chapter}.json" for chapter in CHAPTERS}
-    documents = {chapter: json.loads(path.read_text()) for chapter, path in paths.items() if path.is_file()}
-    found = [(chapter, Result(**r)) for chapter, document in documents.items() for r in document["results"]]
-    for _, r in found:
-        registered(r.claim_id)
-    return found
-
-
-def _without_result(claim: Claim) -> dict[str, str]:
-    if claim.unclear:
-        return {"verdict": "paper unclear", "reason": claim.unclear}
-    return {"verdict": "not attempted", "reason": claim.not_attempted}
-
-
-def _ledger_rows() -> list[dict[str, Any]]:
-    """One row a result, claims without one included, in the order of claims.toml."""
-    found, nothing = _results(), dict.fromkeys([*Result.model_fields, "link"])
-    rows: list[dict[str, Any]] = []
+def _rows() -> list[dict[str, Any]]:
+    """The ledger: a row a result, claims without one included, in the order of claims.toml."""
+    found: dict[str, list[dict[str, Any]]] = {claim_id: [] for claim_id in load_claims()}
+    for chapter in CHAPTERS:
+        path = root() / "_build" / "results" / f"{chapter}.json"
+        for result in json.loads(path.read_text())["results"] if path.is_file() else []:
+            found[registered(result["claim_id"]).id].append(result | {"chapter": chapter})
+    rows = []
     for c in load_claims().values():
-        about = {"claim_id": c.id, "paper": c.paper, "locator": c.locator, "statement": c.statement,
-                 "published": c.printed, "source": c.source, "chapter": c.notebook}  # fmt: skip
-        ours = [(chapter, r) for chapter, r in found if r.claim_id == c.id]
-        if not ours:
-            rows.append({**nothing, **about, "anchor": anchor(c.id), "tier": c.tier, **_without_result(c)})
-        for chapter, r in ours:
-            link = f"../chapters/{chapter}.html#{r.anchor}"
-            rows.append({**r.model_dump(), **about, "anchor": r.anchor, "chapter": chapter, "link": link})
+        about = {"paper": c.paper, "locator": c.locator, "statement": c.statement, "published": c.printed,
+                 "source": c.source}  # fmt: skip
+        for row in found[c.id]:
+            name, chapter = anchor(c.id, row["tier"], row["judge"]), row.pop("chapter")
+            link = f"../chapters/{chapter}.html#{name}"
+            rows.append(row | about | {"chapter": chapter, "anchor": name, "link": link})
+        if not found[c.id]:
+            verdict, reason = ("paper unclear", c.unclear) if c.unclear else ("not attempted", c.not_attempted)
+            nothing = {"claim_id": c.id, "tier": c.tier, "verdict": verdict, "reason": reason}
+            where = {"chapter": c.notebook, "anchor": anchor(c.id), "link": None}
+            rows.append(dict.fromkeys(Result.model_fields) | nothing | about | where)
     return rows
-
-
-def _jupyter_book(base: Path, site: Path) -> None:
-    """Build into a fresh folder and swap it in, so that a failed build leaves the old site alone."""
-    draft = base / "_build" / "draft_site"
-    shutil.rmtree(draft, ignore_errors=True)
-    command = [str(Path(sys.executable).with_name("jupyter-book")), "build", str(base / "book"), "-W", "-n", "-q"]
-    command += ["--keep-going", f"--config={base}/_config.yml", f"--toc={base}/_toc.yml", f"--path-output={draft}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=base)
-    built = draft / "_build" / "html"
-    if done.returncode != 0 or not (built / "index.html").is_file():
-        lines = [line for line in (done.stderr + done.stdout).splitlines() if re.search("WARNING|rror:", line)]
-        message = "\n".join(line.replace(f"{base}/", "") for line in lines[:20]) or done.stderr[-2000:]
-        raise ChapterError(f"jupyter-book refused the book:\n{message}", hint="each warning is an error here")
-    shutil.rmtree(site, ignore_errors=True)
-    built.rename(site)
-    shutil.rmtree(draft)
