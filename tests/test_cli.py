@@ -27,7 +27,10 @@ def test_bad_input_is_one_line_and_exit_status_1(arguments, message, capsys, mon
 
 def test_plan_prints_parameters_and_stops(capsys):
     assert cli.main(["run", "leakage_main", "--plan", "-p", "tie_rule=half"]) == 0
-    assert "given: tie_rule = 'half'" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "given: tie_rule = 'half'" in text
+    assert "tie_rule = 'strict' (strict, half, drop)" in text
+    assert "draws = 10000 (100 to 1,000,000)" in text
 
 
 def test_exercises_are_written_as_committed(project, root):

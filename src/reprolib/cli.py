@@ -40,8 +40,7 @@ def build(p: Given = None, profile: Profile = "default", workers: Workers = 2, t
     from reprolib.report import site
 
     run(None, p, profile, workers, time_limit)
-    page = site.build()
-    print(f"{site.summary()}\nOpen {page.relative_to(root())}")
+    print(f"Open {site.build().relative_to(root())}\n{site.summary()}")
 
 
 @app.command()

@@ -4,7 +4,7 @@ import pytest
 
 from reprolib.errors import ParameterError
 from reprolib.report import notebooks
-from reprolib.report.chapters import CHAPTERS, check_parameters, describe, validate
+from reprolib.report.chapters import CHAPTERS, check_parameters, validate
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
@@ -47,9 +47,3 @@ def test_a_name_that_papermill_injected_and_nobody_knows_is_an_error_in_the_note
         check_parameters("leakage_main", namespace)
     namespace["In"] = ["", "seed = 3\nlater = 1"]
     assert check_parameters("leakage_main", namespace).seed == 3
-
-
-def test_description_lists_allowed_values():
-    text = describe("leakage_main")
-    assert "tie_rule = 'strict' (strict, half, drop)" in text
-    assert "draws = 10000 (100 to 1,000,000)" in text

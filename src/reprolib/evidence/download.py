@@ -62,14 +62,16 @@ def at_hand(names: Iterable[str]) -> bool:
 def fetch(names: Iterable[str] = ()) -> dict[str, Path]:
     """Paths of the named files (default: all), downloaded if need be, else EvidenceError."""
     pooch.get_logger().setLevel("WARNING")  # it would log the whole path on every call
-    found = {name: locate(name) for name in names or sources()}
-    for name in [name for name, path in found.items() if path is None]:
-        item = sources()[name]
-        try:
-            found[name] = Path(pooch.retrieve(item.url, item.sha256, item.place.name, item.place.parent))
-        except Exception as error:  # pooch hands on what its transport raised: requests, urllib3 or OSError
-            failed = f"download of {item.url} failed ({type(error).__name__})"
-            reason = "the download is not the pinned one" if isinstance(error, ValueError) else failed
-            hint = "nothing was kept; check the network, or set REPROLIB_MIRROR to a folder with it"
-            raise EvidenceError(f"{name}: {reason}", hint=hint) from error
-    return {name: path for name, path in found.items() if path}
+    found = {}
+    for name in names or sources():
+        if (path := locate(name)) is None:
+            item = sources()[name]
+            try:
+                path = Path(pooch.retrieve(item.url, item.sha256, item.place.name, item.place.parent))
+            except Exception as error:  # pooch hands on what its transport raised: requests, urllib3 or OSError
+                failed = f"download of {item.url} failed ({type(error).__name__})"
+                reason = "the download is not the pinned one" if isinstance(error, ValueError) else failed
+                hint = "nothing was kept; check the network, or set REPROLIB_MIRROR to a folder with it"
+                raise EvidenceError(f"{name}: {reason}", hint=hint) from error
+        found[name] = path
+    return found

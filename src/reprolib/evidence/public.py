@@ -17,8 +17,7 @@ from reprolib.errors import EvidenceError
 from reprolib.evidence import download
 from reprolib.project import evidence_dir, write_text
 
-# Library versions and processors move a fitted classifier by single texts; anything larger is a disagreement.
-_TOLERANCE = 5e-3  # relative and absolute
+_TOLERANCE = 5e-3  # library versions and processors move a fitted classifier by single texts
 
 
 class PublicResult(NamedTuple):

@@ -1,7 +1,6 @@
 """Tables of numbers that a paper or its repository prints, as CSV files with a source in every row."""
 
 import tomllib
-from typing import Any
 
 import pandas as pd
 
@@ -18,15 +17,11 @@ def load(name: str) -> pd.DataFrame:
     >>> load("leakage_table1").query("benchmark == 'Arena-Hard'").pls.tolist()
     [28.7, -1.5, 13.1, 37.1, 1.0, 25.4]
     """
-    about, path = pick("published table", name, describe()), evidence_dir() / "published" / f"{name}.csv"
+    folder = evidence_dir() / "published"
+    about = pick("published table", name, tomllib.loads((folder / "tables.toml").read_text()))
     key, rates = tuple(about["key"]), tuple(about["rates"])
     schema = Schema(name, (*key, *rates, *about["other"], "source", "locator"), key, rates=rates)
-    table = check_table(pd.read_csv(path), schema, origin=path.name)
+    table = check_table(pd.read_csv(folder / f"{name}.csv"), schema, origin=f"{name}.csv")
     if empty := [c for c in schema.columns if table[c].isna().any()]:
-        raise EvidenceError(f"{path.name} has an empty cell in {', '.join(empty)}", hint="every cell needs a value")
+        raise EvidenceError(f"{name}.csv has an empty cell in {', '.join(empty)}", hint="every cell needs a value")
     return table
-
-
-def describe() -> dict[str, Any]:
-    """What is in `tables.toml`: for each table its `about`, `key`, `rates` and `other` columns."""
-    return tomllib.loads((evidence_dir() / "published" / "tables.toml").read_text())

@@ -56,8 +56,8 @@ def write_record(table: pd.DataFrame, schema: Schema, *, study: str, judge: str,
     table.to_parquet(fresh, index=False)
     names = {"items": table[list(schema.key)].astype(str).agg("|".join, axis=1), "prompts": table["prompt_digest"]}
     digests: Any = {field: hashlib.sha256("\n".join(values).encode()).hexdigest() for field, values in names.items()}
-    sha256 = pooch.file_hash(fresh)
-    manifest = Manifest(study=study, judge=judge, rows=len(table), sha256=sha256, **digests, **made)
+    digests["sha256"] = pooch.file_hash(fresh)
+    manifest = Manifest(study=study, judge=judge, rows=len(table), **digests, **made)
     fresh.replace(path)
     write_text(path.with_suffix(".json"), json.dumps(manifest._asdict(), indent=2) + "\n")
     return Record(table, manifest)
@@ -66,8 +66,7 @@ def write_record(table: pd.DataFrame, schema: Schema, *, study: str, judge: str,
 def read_record(study: str, judge: str, schema: Schema) -> Record:
     """The record of `judge` in `study`; EvidenceError if there is none, or manifest, table or schema do not agree."""
     if (study, judge) not in records():
-        known = ", ".join(map("/".join, records())) or "none yet"
-        raise EvidenceError(f"no record {study}/{judge}", hint=f"recorded: {known}")
+        raise EvidenceError(f"no record {study}/{judge}", hint=f"recorded: {', '.join(map('/'.join, records()))}")
     path = _folder(study) / f"{judge}.parquet"
     manifest = Manifest(**json.loads(path.with_suffix(".json").read_text()))
     if not path.is_file() or pooch.file_hash(path) != manifest.sha256:

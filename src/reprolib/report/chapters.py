@@ -26,9 +26,8 @@ _LEAKAGE: dict[str, Any] = {
     "tie_rule": (TieRule, Field("strict", description="how a tie counts in a win rate")),
     "lab": (Folder, Field(None, description="folder of a leakage lab run to show beside the paper")),
 }
-_NOISY: dict[str, Any] = _LEAKAGE | {
-    "noise": (float, Field(1.0, ge=0.25, le=4, description="multiplies the sampling noise assumed for a score")),
-}
+_NOISE = Field(1.0, ge=0.25, le=4, description="multiplies the sampling noise assumed for a score")
+_NOISY: dict[str, Any] = _LEAKAGE | {"noise": (float, _NOISE)}
 _SCORES: dict[str, Any] = {
     "draws": (Draws, 2_000),
     "judge": (str, Field("qwen2.5-coder-1.5b", description="a judge with a record of all four ranges")),
@@ -85,13 +84,3 @@ def check_parameters(chapter: str, namespace: Mapping[str, Any]) -> Any:
     injected = "".join(cell for cell in namespace.get("In", []) if cell.startswith("# Parameters"))
     names = {*CHAPTERS[chapter].model_fields, *re.findall(r"^(\w+) = ", injected, re.MULTILINE)}
     return validate(chapter, {name: namespace[name] for name in names if name in namespace})
-
-
-def describe(chapter: str) -> str:
-    """The chapter's parameters, one a line: name, default, allowed values, meaning."""
-    lines = []
-    for name, about in CHAPTERS[chapter].model_json_schema()["properties"].items():
-        allowed = f" ({about['minimum']:,} to {about['maximum']:,})" if "minimum" in about else ""
-        allowed = f" ({', '.join(about['enum'])})" if "enum" in about else allowed
-        lines.append(f"  {name} = {about['default']!r}{allowed}: {about['description']}")
-    return "\n".join(lines)

@@ -125,8 +125,7 @@ def _same_inputs(claim: Claim, printed: float, value: float, inputs: tuple[float
     low, high = printed_interval(printed, claim.decimals)
     if low - 1e-9 <= value < high:
         return Verdict("reproduced", "equal to the printed digits")
-    # The registered slack caps what the rounding of the inputs may excuse.
-    least, most = max(inputs[0], value - claim.slack), min(inputs[1], value + claim.slack)
+    least, most = max(inputs[0], value - claim.slack), min(inputs[1], value + claim.slack)  # slack caps the excuse
     allowed = f"rounded inputs allow {least:.2f} to {most:.2f}"
     if least < high and most >= low:
         return Verdict("reproduced", allowed)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import nbformat
@@ -12,11 +12,7 @@ from reprolib.report import figures, ledger, page
 from reprolib.report.claims import VERDICTS, load_claims
 
 Notebook = Any  # nbformat's NotebookNode: a dictionary with attribute access
-
-
-def read(path: Path) -> Notebook:
-    """A notebook, format 4."""
-    return nbformat.read(path, as_version=4)
+read = partial(nbformat.read, as_version=4)
 
 
 def dump(notebook: Notebook) -> str:

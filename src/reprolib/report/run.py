@@ -20,7 +20,7 @@ from reprolib.errors import ChapterError, ReprolibError, pick
 from reprolib.evidence import download
 from reprolib.project import digest, files_below, root, write_text
 from reprolib.report import ledger, notebooks
-from reprolib.report.chapters import CHAPTERS, describe, validate
+from reprolib.report.chapters import CHAPTERS, validate
 
 CPU_LIMIT = 15.0  # CPU-seconds of a chapter of the default profile; side by side on one core it costs half more
 
@@ -61,11 +61,14 @@ def plan(chapters: Sequence[str], *, profile: str, overrides: Mapping[str, Any])
 
 
 def show_plan(jobs: Sequence[Job]) -> str:
-    """What would run, with every parameter, as text."""
+    """What would run, and every parameter, one a line: name, default, allowed values, meaning; then those given."""
     lines = []
     for job in jobs:
-        state = "unchanged, would be skipped" if job.current else "would run"
-        lines += [f"{job.chapter}: {state}", describe(job.chapter)]
+        lines.append(f"{job.chapter}: {'unchanged, would be skipped' if job.current else 'would run'}")
+        for name, about in CHAPTERS[job.chapter].model_json_schema()["properties"].items():
+            allowed = f" ({about['minimum']:,} to {about['maximum']:,})" if "minimum" in about else ""
+            allowed = f" ({', '.join(about['enum'])})" if "enum" in about else allowed
+            lines.append(f"  {name} = {about['default']!r}{allowed}: {about['description']}")
         lines += [f"  given: {name} = {value!r}" for name, value in job.overrides.items()]
     return "\n".join(lines)
 

@@ -43,8 +43,7 @@ def build() -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=base)
     if done.returncode:
         lines = [line for line in (done.stderr + done.stdout).splitlines() if re.search("WARNING|rror:", line)]
-        message = "\n".join(["jupyter-book refused the book:", *lines[:20]])
-        raise ChapterError(message, hint="each warning is an error here")
+        raise ChapterError("\n".join(["jupyter-book refused the book:", *lines[:20]]), hint="each warning is an error")
     shutil.rmtree(site, ignore_errors=True)
     (draft / "_build" / "html").rename(site)
     shutil.rmtree(draft)
@@ -79,8 +78,8 @@ def write_pages() -> None:
     lock = re.findall(r"^([\w.-]+)==(\S+)$", (base / "constraints.txt").read_text(), re.MULTILINE)
     served = []
     for study, judge in records():  # what a served judge would be asked for, in tokens as this judge counts them
-        table = pd.read_parquet(base / "evidence" / "recorded" / study / f"{judge}.parquet")
-        table = table.drop_duplicates("prompt_digest")
+        path = base / "evidence" / "recorded" / study / f"{judge}.parquet"
+        table = pd.read_parquet(path).drop_duplicates("prompt_digest")
         told = int(table["n_tokens"].sum()) if "n_tokens" in table else None
         served.append([study, judge, len(table), told, len(table) * ANSWER_TOKENS])
     pages: dict[str, dict[str, Any]] = {
@@ -107,8 +106,9 @@ def _rows() -> list[dict[str, Any]]:
                  "source": c.source}  # fmt: skip
         for row in found[c.id]:
             name, chapter = anchor(c.id, row["tier"], row["judge"]), row.pop("chapter")
-            link = f"../chapters/{chapter}.html#{name}"
-            rows.append(row | about | {"chapter": chapter, "anchor": name, "link": link})
+            rows.append(
+                row | about | {"chapter": chapter, "anchor": name, "link": f"../chapters/{chapter}.html#{name}"}
+            )
         if not found[c.id]:
             verdict, reason = ("paper unclear", c.unclear) if c.unclear else ("not attempted", c.not_attempted)
             nothing = {"claim_id": c.id, "tier": c.tier, "verdict": verdict, "reason": reason}
