@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from reprolib.errors import ParameterError
 from reprolib.metrics.leakage import (
     leakage_log_odds,
-    order_averaged_margin,
     pls,
     pls_of_shares,
     two_game_verdict,
@@ -68,12 +67,6 @@ def test_undefined_is_nan_not_zero():
     assert np.isnan(pls(0, 0, 50, 50))
     assert np.isnan(win_rate(0, 0, 0))
     assert np.isnan(win_rate(0, 10, 0, tie_rule="drop"))
-
-
-def test_a_pure_preference_for_the_first_position_has_no_margin():
-    first = np.log(0.9), np.log(0.1)  # log p of the text shown first, second
-    margin = order_averaged_margin([first[0], first[1]], [first[1], first[0]])
-    assert float(margin) == pytest.approx(0)
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,13 @@ def mean(sums):
     return sums[..., 0] / sums[..., 1]
 
 
-@pytest.mark.parametrize("method", ["percentile", "BCa"])
-def test_interval_of_a_mean_agrees_with_scipy(method):
-    theirs = stats.bootstrap((SKEWED,), np.mean, n_resamples=20_000, method=method, rng=1).confidence_interval
-    ours = bootstrap(MEAN_ROWS, mean, draws=20_000, seed=1, method=method.lower())
+def test_interval_of_a_mean_agrees_with_scipy():
+    theirs = stats.bootstrap((SKEWED,), np.mean, n_resamples=20_000, method="percentile", rng=1).confidence_interval
+    ours = bootstrap(MEAN_ROWS, mean, draws=20_000, seed=1)
     width = theirs.high - theirs.low
     assert ours.value == pytest.approx(SKEWED.mean())
     assert ours.low == pytest.approx(theirs.low, abs=0.03 * width)
     assert ours.high == pytest.approx(theirs.high, abs=0.03 * width)
-
-
-def test_bca_differs_from_percentile_on_skewed_data():
-    percentile, bca = (bootstrap(MEAN_ROWS, mean, draws=5_000, seed=1, method=m) for m in ("percentile", "bca"))
-    assert bca.low > percentile.low
-    assert bca.high > percentile.high
 
 
 def test_same_seed_gives_the_same_interval_and_another_seed_another():
@@ -78,11 +71,9 @@ def test_wilson_matches_a_hand_computation():
     assert (estimate.low, estimate.high) == pytest.approx((0.4902, 0.9433), abs=5e-4)
 
 
-def test_too_few_units_and_impossible_levels_are_refused():
+def test_too_few_units_are_refused():
     with pytest.raises(ParameterError, match="at least 2"):
         bootstrap([[1.0, 1.0]], mean)
-    with pytest.raises(ParameterError, match="between 0 and 1"):
-        bootstrap(MEAN_ROWS, mean, level=95)
 
 
 def test_scaled_estimate_moves_everything_but_the_count():

@@ -1,6 +1,5 @@
-"""Win rates and the preference leakage score (PLS).
+"""Win rates and the preference leakage score (PLS): Li et al., arXiv 2502.01534, section 3 and Table 8.
 
-Source: Li et al., "Preference Leakage", arXiv 2502.01534, section 3 and Table 8 (its worked example).
 A pair of students i and j is judged twice: by judge i, related to student i's teacher, and by judge j.
 """
 
@@ -12,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from reprolib.errors import ParameterError
-from reprolib.metrics.resampling import Array
 
 TieRule = Literal["strict", "half", "drop"]
 TIE_RULES: tuple[TieRule, ...] = get_args(TieRule)
@@ -39,8 +37,8 @@ def pls(own_i: npt.ArrayLike, other_i: npt.ArrayLike, own_j: npt.ArrayLike, othe
     """Preference leakage score, between -1 and 1; NaN where undefined (a student that neither judge ever lets win).
 
     `own_i` and `other_i` are the win rates of student i under judges i and j, `own_j` and `other_j` those of student j
-    under judges j and i. The paper's two-step definition (each win rate's excess over the mean of the two judges,
-    relative to that mean, averaged over the students) is this closed form: half of (a - b)/(a + b) + (c - d)/(c + d).
+    under judges j and i. The paper's two steps (each win rate's excess over the mean of the two judges, relative to
+    that mean, averaged over the students) come down to half of (a - b)/(a + b) + (c - d)/(c + d).
 
     >>> round(float(pls(55.1, 36.8, 63.2, 44.9)), 3)    # the paper's example, 18.4 %
     0.184
@@ -51,11 +49,7 @@ def pls(own_i: npt.ArrayLike, other_i: npt.ArrayLike, own_j: npt.ArrayLike, othe
 
 
 def pls_of_shares(shares: npt.ArrayLike, *, tie_rule: TieRule = "strict") -> Any:
-    """PLS from two rows of (i wins, tie, j wins), judge i's row first: shape (..., 2, 3) becomes (...).
-
-    >>> round(float(pls_of_shares([[38.4, 34.6, 27.0], [18.2, 39.8, 42.0]])), 5)
-    0.28714
-    """
+    """PLS from two rows of (i wins, tie, j wins), judge i's row first: shape (..., 2, 3) becomes (...)."""
     win, tie, loss = np.moveaxis(np.asarray(shares, dtype=float), -1, 0)
     i, j = win_rate(win, tie, loss, tie_rule=tie_rule), win_rate(loss, tie, win, tie_rule=tie_rule)
     return pls(i[..., 0], i[..., 1], j[..., 1], j[..., 0])
@@ -64,34 +58,17 @@ def pls_of_shares(shares: npt.ArrayLike, *, tie_rule: TieRule = "strict") -> Any
 def leakage_log_odds(margin_i: npt.ArrayLike, margin_j: npt.ArrayLike) -> Any:
     """Leakage in nats for judges that give probabilities: half of how much further judge i leans to student i.
 
-    A margin is log p(student i is better) - log p(student j is better), averaged over orders
-    (`order_averaged_margin`), then over pairs. Two judges that each add b nats to their own student give b; at equal
-    students b corresponds to a PLS of 2 * sigmoid(b) - 1 without ties.
-
-    >>> float(leakage_log_odds(0.4, -0.4))
-    0.4
+    A margin is log p(student i is better) - log p(student j is better), averaged over both orders (so that a liking for
+    a position cancels) and over pairs. Two judges that each add b nats to their own student give b; at equal students
+    and without ties that is a PLS of 2 * sigmoid(b) - 1.
     """
     return np.subtract(margin_i, margin_j) / 2
 
 
-def order_averaged_margin(logp_a: npt.ArrayLike, logp_b: npt.ArrayLike) -> Array:
-    """Mean of log p(text A) - log p(text B) over the last axis, which holds the orders: shape (..., 2) to (...).
-
-    A judge that adds the same log-odds to whatever it reads first has margin 0 here:
-
-    >>> float(order_averaged_margin(np.log([0.8, 0.2]), np.log([0.2, 0.8])).round(12))
-    0.0
-    """
-    return np.asarray(np.subtract(logp_a, logp_b).mean(axis=-1))
-
-
-def two_game_verdict(first: str, second: str) -> str:
+def two_game_verdict(*games: str) -> str:
     """One verdict for a question judged in both orders; verdicts name the *texts* "A", "B", "tie" or "unparsed".
 
-    A text wins only if it wins both games; everything else is a tie, unparsed games included
+    A text wins only if it wins both games; everything else is a tie, unparsed and missing games included
     (the paper's `analysis/parse_arenahard.py`; how strongly a game was won is ignored).
-
-    >>> two_game_verdict("A", "A"), two_game_verdict("A", "tie"), two_game_verdict("A", "B")
-    ('A', 'tie', 'tie')
     """
-    return first if first == second and first in ("A", "B") else "tie"
+    return games[0] if games in (("A", "A"), ("B", "B")) else "tie"

@@ -35,25 +35,20 @@ def style_counts(texts: Sequence[str]) -> pd.DataFrame:
 
 
 def predict_author(
-    data: Sequence[str] | pd.DataFrame, authors: Sequence[str], groups: Sequence[Any], *, folds: int = 5
+    data: Sequence[str] | pd.DataFrame, authors: Sequence[str], groups: Sequence[Any]
 ) -> npt.NDArray[np.bool_]:
-    """Whether a logistic regression names each text's author, never trained on a text of the same group.
+    """Whether a logistic regression names each text's author, never trained on a text of the same group (5 folds).
 
-    `data`: texts, which become TF-IDF of words, punctuation marks and runs of white space; or their `style_counts`,
-    which enter as log(1 + count). Groups are questions. Returns one flag a text.
+    `data`: texts, which become TF-IDF of words, marks and runs of white space; or their `style_counts`, in logarithms.
     """
-    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GroupKFold, cross_val_predict
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer, StandardScaler
+    from sklearn import feature_extraction, linear_model, model_selection, pipeline, preprocessing
 
-    if isinstance(data, pd.DataFrame):
-        table: Any = data
-        model = make_pipeline(FunctionTransformer(np.log1p), StandardScaler(), LogisticRegression())
-    else:
-        tokens = CountVectorizer(token_pattern=r"\w+|[^\w\s]|\s+", min_df=2)
+    steps: list[Any] = [preprocessing.FunctionTransformer(np.log1p), preprocessing.StandardScaler()]
+    table: Any = data
+    if not isinstance(data, pd.DataFrame):
+        tokens = feature_extraction.text.CountVectorizer(token_pattern=r"\w+|[^\w\s]|\s+", min_df=2)
         table = tokens.fit_transform(data)  # counts: nothing is learnt here
-        model = make_pipeline(TfidfTransformer(sublinear_tf=True), LogisticRegression())
-    predicted = cross_val_predict(model, table, np.asarray(authors), groups=groups, cv=GroupKFold(folds))
+        steps = [feature_extraction.text.TfidfTransformer(sublinear_tf=True)]
+    model, folds = pipeline.make_pipeline(*steps, linear_model.LogisticRegression()), model_selection.GroupKFold(5)
+    predicted = model_selection.cross_val_predict(model, table, np.asarray(authors), groups=groups, cv=folds)
     return np.asarray(predicted == np.asarray(authors))

@@ -12,10 +12,7 @@ RECORDED = ("evidence_check", "overlap", "score_range")  # modules with a functi
 
 
 def recorder(study: str) -> Callable[..., Any]:
-    """The function ``record(judge, *, command, **options)`` of a study, which writes a record and returns it.
-
-    Raises ParameterError for a study that makes no records.
-    """
+    """``record(judge, *, command, **options)`` of a study that writes records; ParameterError for others."""
     if study not in RECORDED:
         raise ParameterError(f"no study {study!r} makes records", hint=f"allowed: {', '.join(RECORDED)}")
     return importlib.import_module(f"reprolib.studies.{study}").record

@@ -1,10 +1,7 @@
 """Preference leakage (Li et al., arXiv 2502.01534): from printed rates and released judgments to tidy tables.
 
-In the paper's order: Table 1 and the human study; Tables 2 and 3 and Figure 2; recognition (Table 5), question types
-(Figure 3), leaderboards (Table 4); the released judgments. PLS and rates are in percent, as the paper prints them;
-`metrics.leakage` works with shares. Win rates are released for Table 1 only: a score of another table gets the sampling
-noise of Table 1's cells on the same benchmark, an assumption. All results there are weighted sums of scores, so their
-normal intervals need no resampling.
+PLS and rates are in percent. Win rates are released for Table 1 only: the scores of other tables get the sampling noise
+of its cells on the same benchmark, an assumption; what follows are weighted sums, so intervals are normal.
 """
 
 from __future__ import annotations
@@ -12,8 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,183 +22,117 @@ from scipy import optimize, stats
 from reprolib.evidence import published
 from reprolib.evidence.public import public_study
 from reprolib.metrics import allowed_by_rounding
-from reprolib.metrics.leakage import TIE_RULES, TieRule, pls_of_shares
+from reprolib.metrics.leakage import TieRule, pls_of_shares
 from reprolib.metrics.resampling import Array, Estimate, Statistic, bootstrap, cluster_sums, multinomial_bootstrap
-from reprolib.metrics.style import HABITS, predict_author, style_counts
+from reprolib.metrics.style import predict_author, style_counts
 
 SLUGS = {"Arena-Hard": "arena_hard", "AlpacaEval 2.0": "alpaca_eval", "Average": "average"}
 PAIR = "GPT-4o & Gemini-1.5"  # the teachers of every score in Tables 2 and 3 and Figure 2
 _ROW, _SHARES = ["benchmark", "student", "author_a", "author_b"], ["win_a", "tie", "win_b"]
+_RELATED = "judge == author_a or judge == author_b"
 _Z = float(stats.norm.ppf(0.975))
 
 
-class Cell(NamedTuple):
-    """One cell of Table 1, all in percent: what the paper prints, ours, and what the rounding of the inputs allows."""
+def table1(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
+    """Table 1 recomputed from the raw rates, all in percent: 12 cells, then the 6 averages over the two benchmarks.
 
-    benchmark: str
-    student: str
-    author_a: str
-    author_b: str
-    printed: float
-    estimate: Estimate
-    inputs: tuple[float, float]
-
-    @property
-    def pair(self) -> str:
-        """The two teachers, such as ``GPT-4o & Gemini-1.5``."""
-        return f"{self.author_a} & {self.author_b}"
-
-    @property
-    def slug(self) -> str:
-        """The end of the claim's id, such as ``arena_hard.mistral.gpt_gemini``."""
-        return f"{SLUGS[self.benchmark]}.{_slug('{}.{}_{}', self.student, self.author_a, self.author_b)}"
-
-
-def table1(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> list[Cell]:
-    """Table 1 recomputed from the raw rates: 12 cells, then the 6 averages over the two benchmarks.
-
+    Columns: benchmark, student, author_a, author_b, pair, printed, estimate (and its value, low, high, n, jitter, sd),
+    inputs (the least and most that the rounding of the rates allows). The index ends the claims' ids.
     Intervals are parametric bootstraps over the benchmark's questions, judges taken as independent: conservative, since
     both read the same answers. AlpacaEval's rates are length-controlled, so its intervals are approximate.
     """
 
     def mean(wins: Array) -> float:  # win_a and win_b of each row in turn; the rest are ties
-        a, b = wins.reshape(-1, 2).T
-        shares = np.stack([a, 100 - a - b, b], axis=-1).reshape(-1, 2, 3)
-        return 100 * float(pls_of_shares(shares, tie_rule=tie_rule).mean())
+        a, b = np.moveaxis(wins.reshape(-1, 2, 2), -1, 0)
+        return 100 * float(pls_of_shares(np.stack([a, 100 - a - b, b], axis=-1), tie_rule=tie_rule).mean())
 
-    related, cells = _related_judges(), []
-    for row in published.load("leakage_table1").itertuples():
-        keys = _ROW[1:] if row.benchmark == "Average" else _ROW
-        rows = related[(related[keys] == [getattr(row, key) for key in keys]).all(axis=1)]
-        estimate = _bootstrap_pls(rows, lambda pls: pls.mean(axis=-1), tie_rule, draws, seed)
-        estimate = replace(estimate, n=int(rows.n.unique().sum()))  # the questions of one benchmark, or of both
-        inputs = allowed_by_rounding(mean, rows[["win_a", "win_b"]].to_numpy().ravel())
-        cells.append(Cell(row.benchmark, row.student, row.author_a, row.author_b, row.pls, estimate, inputs))
-    return cells
-
-
-def cells_frame(cells: Sequence[Cell]) -> pd.DataFrame:
-    """Cells as a table for a figure: row (its label), benchmark, value, low, high, printed (%)."""
-    both = [(c, c.estimate) for c in cells]
-    rows = [(f"{c.student}: {c.pair}", c.benchmark, e.value, e.low, e.high, c.printed) for c, e in both]
-    return pd.DataFrame(rows, columns=["row", "benchmark", "value", "low", "high", "printed"])
+    related, table = _related_judges(), published.load("leakage_table1").rename(columns={"pls": "printed"})
+    groups = pd.concat([related, related.assign(benchmark="Average")]).groupby(_ROW)
+    cells = [groups.get_group(key) for key in table[_ROW].itertuples(index=False, name=None)]
+    table["inputs"] = [allowed_by_rounding(mean, rows[["win_a", "win_b"]].to_numpy().ravel()) for rows in cells]
+    found = [resample_pls(_mean, rows, tie_rule=tie_rule, draws=draws, seed=seed) for rows in cells]
+    asked = [int(rows.n.unique().sum()) for rows in cells]  # the questions of one benchmark, or of both
+    return _with_estimates(
+        table, [replace(e, n=n) for e, n in zip(found, asked, strict=True)], ["benchmark", "student"]
+    )
 
 
-def tie_rules(*, draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
-    """Every cell of Table 1 but the averages under each tie rule: the columns of `cells_frame`, and tie_rule."""
-    frames = [cells_frame(table1(tie_rule=rule, draws=draws, seed=seed)).assign(tie_rule=rule) for rule in TIE_RULES]
-    return pd.concat(frames).query("benchmark != 'Average'").reset_index(drop=True)
+def resample_pls(
+    statistic: Statistic, rows: pd.DataFrame | None = None, *,
+    pooled: bool = False, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0,
+) -> Estimate:  # fmt: skip
+    """A statistic of the PLS (%) of Table 1's single cells, in its order: shape (..., 12) becomes (...).
 
+    Of other cells if `rows` gives them, the raw rates of judge a and judge b in turn; of all as one cell if `pooled`.
+    """
+    rows = _related_judges() if rows is None else rows
 
-def benchmark_gap(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> Estimate:
-    """Mean PLS of the six Arena-Hard cells less that of the six AlpacaEval cells, in points."""
+    def score(shares: Array) -> Any:
+        cells = shares.reshape(*shares.shape[:-2], -1, 2, 3)
+        cells = np.average(cells, axis=-3, weights=rows.n[::2], keepdims=True) if pooled else cells
+        return statistic(100 * pls_of_shares(cells, tie_rule=tie_rule))
 
-    def gap(pls: Array) -> Any:
-        return pls[..., :6].mean(axis=-1) - pls[..., 6:].mean(axis=-1)
-
-    return _bootstrap_pls(_related_judges(), gap, tie_rule, draws, seed)
-
-
-def leaking_pairs(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> Estimate:
-    """How many of the six (student, pair) rows of Table 1 have a positive average PLS, with its interval."""
-
-    def count(pls: Array) -> Any:
-        return (pls[..., :6] + pls[..., 6:] > 0).sum(axis=-1)
-
-    return _bootstrap_pls(_related_judges(), count, tie_rule, draws, seed)
+    return multinomial_bootstrap(rows[_SHARES], rows.n, score, draws=draws, seed=seed)
 
 
 def third_judge(*, tie_rule: TieRule = "strict") -> pd.DataFrame:
     """The placebo: PLS (%) when the judge related to one student is replaced by the judge related to neither.
 
-    Columns: benchmark, student, pair, judge_a, judge_b, judge_k, both (PLS of judges a and b), a_alone (a against k),
-    b_alone (k against b), k_sum (the printed sum of judge k's rates: 100 unless a digit is wrong).
+    Columns: those of a cell, judge_k (the third), both (PLS of judges a and b), a_alone (a against k), b_alone (k
+    against b), k_sum (the printed sum of judge k's rates: 100 unless a digit is wrong).
     """
     rates = published.load("leakage_raw_rates")
-    rows = []
-    for (benchmark, student, a, b), judged in rates.groupby(_ROW, sort=False):
-        (k,) = set(judged.judge) - {a, b}
-        by_judge = judged.set_index("judge")[_SHARES]
-        pairs = [by_judge.loc[[i, j]] for i, j in ((a, b), (a, k), (k, b))]
-        scores = (100 * float(pls_of_shares(pair, tie_rule=tie_rule)) for pair in pairs)
-        rows.append((benchmark, student, f"{a} & {b}", a, b, k, *scores, by_judge.loc[k].sum()))
-    names = ["benchmark", "student", "pair", "judge_a", "judge_b", "judge_k", "both", "a_alone", "b_alone", "k_sum"]
-    return pd.DataFrame(rows, columns=names)
+    a, b = (rates[rates.judge == rates[author]] for author in ("author_a", "author_b"))
+    k = rates.drop([*a.index, *b.index])
+
+    def score(i: pd.DataFrame, j: pd.DataFrame) -> Any:
+        return 100 * pls_of_shares(np.stack([i[_SHARES], j[_SHARES]], axis=1), tie_rule=tie_rule)
+
+    scores = {"both": score(a, b), "a_alone": score(a, k), "b_alone": score(k, b), "k_sum": k[_SHARES].sum(axis=1)}
+    return k[_ROW].assign(pair=k.author_a + " & " + k.author_b, judge_k=k.judge, **scores)
 
 
-def unbalanced_rows() -> pd.DataFrame:
-    """Rows of the raw rates whose win, tie and loss do not sum to 100 (by more than rounding allows), with `total`."""
-    rates = published.load("leakage_raw_rates")
-    rates["total"] = rates[_SHARES].sum(axis=1).round(1)
-    return rates[(rates.total - 100).abs() > 0.15 + 1e-9]
+def human_gaps(*, draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
+    """How much more often than the human majority a related judge prefers its own student: 100 questions, in points.
 
-
-class HumanGap(NamedTuple):
-    """How much more often than humans a judge prefers its own student, on the 100 questions of the human study (%)."""
-
-    judge: str
-    author_a: str
-    author_b: str
-    human: float
-    judged: float
-    estimate: Estimate
-
-    @property
-    def slug(self) -> str:
-        """The end of the claim's id, such as ``gemini.gpt_gemini``."""
-        return _slug("{}.{}_{}", self.judge, self.author_a, self.author_b)
-
-
-def human_gaps(*, draws: int = 10_000, seed: int = 0) -> list[HumanGap]:
-    """Each related judge's win rate for its own student less the human majority's, in points.
-
-    The intervals take judge and humans as independent samples of the same 100 questions: conservative.
+    Columns: judge, author_a, author_b, pair, judged and human (win rates of the judge's own student, %), estimate (and
+    its parts as in `table1`). The intervals take judge and humans as independent samples: conservative.
     """
-
-    def gap(shares: Array) -> Any:
-        return 100 * (shares[..., 0, 0] - shares[..., 1, 0])
-
-    gaps = []
-    for (a, b), judged in published.load("leakage_human_study").groupby(["author_a", "author_b"], sort=False):
-        win_a = judged.set_index("judge").win_a
-        for judge, own in ((a, win_a), (b, 100 - win_a)):
-            shares = [[own[judge], 100 - own[judge]], [own["human"], 100 - own["human"]]]
-            estimate = multinomial_bootstrap(shares, int(judged.n.iloc[0]), gap, draws=draws, seed=seed)
-            gaps.append(HumanGap(judge, a, b, own["human"], own[judge], estimate))
-    return gaps
-
-
-@cache
-def table1_noise(*, draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
-    """Sampling noise of Table 1's 12 single cells: benchmark, student, pair, n (questions), sd, jitter (points)."""
-    cells = [(c, c.estimate) for c in table1(draws=draws, seed=seed) if c.benchmark != "Average"]
-    rows = [(c.benchmark, c.student, c.pair, e.n, (e.high - e.low) / 2 / _Z, e.jitter) for c, e in cells]
-    return pd.DataFrame(rows, columns=["benchmark", "student", "pair", "n", "sd", "jitter"])
+    study, pair = published.load("leakage_human_study").rename(columns={"win_a": "judged"}), ["author_a", "author_b"]
+    people = study[study.judge == "human"].set_index(pair).judged.rename("human")
+    gaps = study.query(_RELATED).join(people, on=pair).reset_index(drop=True)
+    own = ["judged", "human"]
+    gaps[own] = gaps[own].where(gaps.judge == gaps.author_a, 100 - gaps[own])
+    found = [
+        multinomial_bootstrap(rates, n, lambda s: 100 * (s[..., 0, 0] - s[..., 1, 0]), draws=draws, seed=seed)
+        for rates, n in zip(np.stack([gaps[own], 100 - gaps[own]], axis=-1), gaps.n, strict=True)
+    ]
+    return _with_estimates(gaps, found, ["judge"])
 
 
 def with_noise(
-    table: pd.DataFrame, noise: pd.DataFrame, *, known: str, student: str = "Mistral-7B", factor: float = 1.0
+    table: pd.DataFrame, source: pd.DataFrame, *, known: str, student: str = "Mistral-7B", factor: float = 1.0
 ) -> pd.DataFrame:
     """A table of printed scores with their noise: key columns, benchmark, value, sd, n, wobble, printed, low, high.
 
     Rows that the query `known` finds are cells of Table 1 (of `student` and `PAIR`) and get that cell's own SD from
-    `noise` (`table1_noise`); all others the root mean square over the benchmark's six cells, times `factor`. The value
-    of an "Average" row is the mean of the two printed scores; `printed` is what the source has for it, if anything.
+    `source` (`table1`); all others the root mean square over the benchmark's six cells, times `factor`. The value of an
+    "Average" row is the mean of the two printed scores; `printed` is what the source has for it, if anything.
     """
-    assumed = factor * noise.groupby("benchmark").sd.agg(lambda sd: np.sqrt((sd**2).mean()))
-    own = noise[(noise.student == student) & (noise.pair == PAIR)].set_index("benchmark")
-    key = [c for c in table if c not in ("benchmark", "pls", "source", "locator")]
-    cells = table[table.benchmark != "Average"].drop(columns=["source", "locator"]).rename(columns={"pls": "value"})
+    source = source[source.benchmark != "Average"]
+    own = source[(source.student == student) & (source.pair == PAIR)].set_index("benchmark")
+    assumed = factor * source.groupby("benchmark").sd.agg(lambda sd: np.sqrt((sd**2).mean()))
+    table = table.drop(columns=["source", "locator"]).rename(columns={"pls": "printed"})
+    cells = table[table.benchmark != "Average"].assign(value=lambda t: t.printed)
     cells["sd"] = cells.benchmark.map(own.sd).where(cells.eval(known), cells.benchmark.map(assumed))
     cells["n"] = cells.benchmark.map(own.n)
-    cells["wobble"] = (noise.jitter / noise.sd / _Z).max()  # of an SD, relative, from finitely many draws
-    mean = cells.groupby(key, sort=False).agg(
-        benchmark=("benchmark", lambda b: "Average"), value=("value", "mean"),
-        sd=("sd", lambda sd: np.sqrt((sd**2).sum()) / len(sd)), n=("n", "sum"), wobble=("wobble", "max"),
-    )  # fmt: skip
-    printed = table.rename(columns={"pls": "printed"})[[*key, "benchmark", "printed"]]
-    cells = pd.concat([cells, mean.reset_index()]).merge(printed, how="left")
-    return cells.assign(low=cells.value - _Z * cells.sd, high=cells.value + _Z * cells.sd)
+    key = table.columns.drop(["benchmark", "printed"]).tolist()
+    both = cells.groupby(key, sort=False)
+    mean = both[["value", "n"]].agg({"value": "mean", "n": "sum"}).assign(benchmark="Average")
+    mean["sd"] = both.sd.agg(np.linalg.norm) / both.size()
+    cells = pd.concat([cells.drop(columns="printed"), mean.reset_index()]).merge(table, how="left")
+    wobble = (source.jitter / source.sd / _Z).max()  # of an SD, relative, from finitely many draws
+    return cells.assign(wobble=wobble, low=cells.value - _Z * cells.sd, high=cells.value + _Z * cells.sd)
 
 
 def compare(cells: pd.DataFrame, weights: Mapping[str, float], *, key: str, benchmark: str) -> Estimate:
@@ -225,17 +155,14 @@ def order_share(rows: pd.DataFrame, levels: Sequence[Mapping[str, float]], *, ke
 
 
 class Line(NamedTuple):
-    """A least-squares line through noisy scores; `scatter` is its residual SD (points), on `df` degrees of freedom.
-
-    `misfit` is the best line's chi-square under the assumed noise: far above `df`, no line; far below, too much noise.
-    """
+    """A least-squares line through noisy scores."""
 
     weights: Array
     cells: pd.DataFrame
     r2: float
-    misfit: float
+    misfit: float  # chi-square under the assumed noise: far above `df`, no line; far below, too much noise
     df: int
-    scatter: float
+    scatter: float  # residual SD (points), on `df` degrees of freedom
 
     def at(self, *inputs: float) -> Estimate:
         """Prediction for a row of the design: (1, 10) is x = 10, (0, 1) the slope, (1, 0) the intercept."""
@@ -286,22 +213,16 @@ def type_scores(*, pooled: bool = True, draws: int = 10_000, seed: int = 0) -> p
     value, low, high, sd, mix (the score that the type's mix of benchmarks alone would give).
     """
     of_types = "student == 'Mistral-7B' and author_a == 'GPT-4o' and author_b == 'Gemini-1.5'"
-    shares = _related_judges().query(of_types)[_SHARES]
+    rates = _related_judges().query(of_types)
     table = published.load("leakage_question_types").rename(columns={"pls": "value"}).sort_values("value")
-    table[["arena_hard", "alpaca_eval"]] = [[c[t] for c in question_types().values["counts"]] for t in table.type]
-
-    def noise(n: Array) -> Estimate:
-        def score(drawn: Array) -> Any:
-            parts = drawn.reshape(*drawn.shape[:-2], 2, 2, 3)  # benchmark, judge, verdict
-            whole = np.einsum("...bjv,b->...jv", parts, n / n.sum())
-            return 100 * (pls_of_shares(whole) if pooled else pls_of_shares(parts).mean(axis=-1))
-
-        return multinomial_bootstrap(shares, np.repeat(n, 2).astype(int).tolist(), score, draws=draws, seed=seed)
-
-    drawn = [noise(n) for n in table[["arena_hard", "alpaca_eval"]].to_numpy()]
-    half = np.array([(e.high - e.low) / 2 for e in drawn])
-    found = {"sd": half / 1.96, "low": table.value - half, "high": table.value + half, "mix": [e.value for e in drawn]}
-    return table.assign(**found).drop(columns=["label", "source", "locator"])
+    names = ["arena_hard", "alpaca_eval"]
+    table[names] = [[counts[name] for counts in question_types().values["counts"]] for name in table.type]
+    rows = [rates.assign(n=np.repeat(n, 2)) for n in table[names].to_numpy()]
+    drawn = [resample_pls(_mean, of_type, pooled=pooled, draws=draws, seed=seed) for of_type in rows]
+    found = pd.DataFrame(drawn, index=table.index)
+    half = (found.high - found.low) / 2
+    spread = {"sd": half / 1.96, "low": table.value - half, "high": table.value + half, "mix": found.value}
+    return table.assign(**spread).drop(columns=["label", "source", "locator"])
 
 
 def between_sd(values: Sequence[float], sds: Sequence[float]) -> Estimate:
@@ -346,83 +267,58 @@ def score_excess(table: pd.DataFrame, members: pd.Series[bool]) -> Estimate:
 def gemini_judgments(paths: dict[str, Path]) -> dict[str, Any]:
     """What 805 released judgments of Gemini-1.5-flash say about two Mistral students, taught by Gemini and by LLaMA.
 
-    The file names neither student; habits and rates say that output 1 is the Gemini student (an inference).
+    The file names neither student; habits and rates say that output 1 is the Gemini student (an inference). Shares are
+    estimates in percent, questions resampled; `separability`: how often each kind of feature names an answer's student.
     """
-    items = json.loads(paths["leakage_gemini_judgments"].read_text())
-    gemini, llama = ([item[f"output_{k}"] for item in items] for k in (1, 2))
-    llama_wins = np.array([item["preference"] == 2.0 for item in items])
-    second_wins = ["'model': 'model_2', 'rank': 1" in item["preference_raw_completion"] for item in items]
-    longer_wins = np.array([len(b) > len(a) for a, b in zip(gemini, llama, strict=True)]) == llama_wins
-    texts, authors = gemini + llama, ["Gemini-1.5"] * len(items) + ["LLaMA-3.3"] * len(items)
-    answers = {"Gemini-1.5": gemini, "LLaMA-3.3": llama}
-    questions = [item["instruction"] for item in items] * 2
+    items = pd.DataFrame(json.loads(paths["leakage_gemini_judgments"].read_text()))
+    llama_wins = items.preference == 2.0
+    second_wins = items.preference_raw_completion.str.contains("'model': 'model_2', 'rank': 1", regex=False)
+    longer_wins = (items.output_2.str.len() > items.output_1.str.len()) == llama_wins
+    texts, questions = [*items.output_1, *items.output_2], [*items.instruction] * 2
+    authors = np.repeat(["Gemini-1.5", "LLaMA-3.3"], len(items))
     counts = style_counts(texts)
-    habits = {author: counts[np.equal(authors, author)] for author in answers}
-    correct = {
-        "tokens": predict_author(texts, authors, questions),
-        "counts": predict_author(counts, authors, questions),
-        "counts_without_double_spaces": predict_author(counts.drop(columns="double_spaces"), authors, questions),
-        "double_space_rule": (counts.double_spaces > 0) == np.equal(authors, "Gemini-1.5"),
+    spaced = counts.double_spaces > 0
+    named = {
+        "words, marks and spaces": predict_author(texts, authors, questions),
+        "nine format counts": predict_author(counts, authors, questions),
+        "format counts without double spaces": predict_author(counts.drop(columns="double_spaces"), authors, questions),
+        "double-space rule alone": spaced == (authors == "Gemini-1.5"),
     }
+
+    def share(flags: npt.ArrayLike, clusters: npt.ArrayLike) -> dict[str, Any]:
+        sums = cluster_sums(np.column_stack([flags, np.ones(np.size(flags))]), clusters)
+        estimate = bootstrap(sums, lambda s: 100 * s[..., 0] / s[..., 1], draws=2_000, seed=0)
+        return asdict(replace(estimate, n=np.size(flags)))
+
     return {
-        "n": len(items),
-        "gemini_student_wins": int((~llama_wins).sum()),
-        "second_shown_wins": sum(second_wins),
-        "longer_wins": int(longer_wins.sum()),
-        "llama_student_rate": _share(llama_wins, np.arange(len(items))),
-        "separability": {name: _share(right, questions) for name, right in correct.items()},
-        "characters": {author: float(np.mean([*map(len, own)])) for author, own in answers.items()},
-        "habits": {author: {h: float(c[h].mean()) for h in HABITS} for author, c in habits.items()},
-        "has_double_space": {author: float((c.double_spaces > 0).mean()) for author, c in habits.items()},
+        "second_shown_wins": 100 * float(second_wins.mean()),
+        "longer_wins": 100 * float(longer_wins.mean()),
+        "llama_student_rate": share(llama_wins, items.index),
+        "separability": {name: share(right, questions) for name, right in named.items()},
+        "has_double_space": (100 * spaced.groupby(authors).mean()).to_dict(),
     }
-
-
-def share(values: dict[str, float]) -> Estimate:
-    """A share that `gemini_judgments` stored, as an estimate again (between 0 and 1)."""
-    rule = "percentile cluster bootstrap over questions, 2000 draws, 95%"
-    return Estimate(values["value"], values["low"], values["high"], int(values["n"]), rule, seed=0)
-
-
-def separability_frame(values: dict[str, Any]) -> pd.DataFrame:
-    """How well each kind of feature names the student of an answer: features, value, low, high (%)."""
-    names = {
-        "tokens": "words, marks and spaces",
-        "counts": "nine format counts",
-        "counts_without_double_spaces": "format counts without double spaces",
-        "double_space_rule": "double-space rule alone",
-    }
-    shares = 100 * pd.DataFrame(values["separability"]).T[["value", "low", "high"]].rename(index=names)
-    return shares.rename_axis("features").sort_values("value", ascending=False).reset_index()
 
 
 def _related_judges() -> pd.DataFrame:
     """The raw rates behind Table 1, in its order: benchmark, student and pair, then judge a and judge b; 24 rows."""
-    rates = published.load("leakage_raw_rates")
-    return rates[(rates.judge == rates.author_a) | (rates.judge == rates.author_b)]
+    return published.load("leakage_raw_rates").query(_RELATED)
 
 
-def _bootstrap_pls(rows: pd.DataFrame, statistic: Statistic, tie_rule: TieRule, draws: int, seed: int) -> Estimate:
-    """A statistic of the PLS (%) of each two rows (judge a, judge b): shape (..., rows / 2) becomes (...)."""
-
-    def score(shares: Array) -> Any:
-        return statistic(100 * pls_of_shares(shares.reshape(*shares.shape[:-2], -1, 2, 3), tie_rule=tie_rule))
-
-    return multinomial_bootstrap(rows[_SHARES], rows.n, score, draws=draws, seed=seed)
+def _mean(pls: Array) -> Any:
+    return pls.mean(axis=-1)
 
 
-def _slug(form: str, *names: str) -> str:
-    return form.format(*(name.split("-")[0].lower() for name in names))
+def _with_estimates(table: pd.DataFrame, found: Sequence[Estimate], named_by: list[str]) -> pd.DataFrame:
+    """Estimates and their parts beside their rows, under the end of the claim's id: arena_hard.mistral.gpt_gemini."""
+    short = table[[*named_by, "author_a", "author_b"]].replace(SLUGS).map(lambda name: name.split("-")[0].lower())
+    slug = short[named_by].agg(".".join, axis=1) + "." + short.author_a + "_" + short.author_b
+    parts = pd.DataFrame(found)[["value", "low", "high", "n", "jitter"]]
+    table = table.drop(columns=["source", "locator", "n"], errors="ignore").join(parts)
+    pair, sd = table.author_a + " & " + table.author_b, (table.high - table.low) / 2 / _Z
+    return table.assign(pair=pair, sd=sd, estimate=found).set_index(pd.Index(slug))
 
 
 def _weighted(weights: Array, cells: pd.DataFrame) -> Estimate:
     value, half = float(weights @ cells.value), _Z * float(np.sqrt(weights**2 @ cells.sd**2))
     rule, jitter = "normal, noise of Table 1's cells assumed, 95%", half * float(cells.wobble.max())
     return Estimate(value, value - half, value + half, int(cells.n.min()), rule, jitter=jitter)
-
-
-def _share(flags: Sequence[bool] | np.ndarray, clusters: Any) -> dict[str, float]:
-    """Share of true flags with its interval, clusters resampled; plain numbers, ready for JSON."""
-    values = np.asarray(flags, dtype=float)
-    sums = cluster_sums(np.stack([values, np.ones_like(values)], axis=1), np.asarray(clusters))
-    estimate = bootstrap(sums, lambda s: s[..., 0] / s[..., 1], draws=2_000, seed=0)
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": len(values)}
