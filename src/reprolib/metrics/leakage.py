@@ -68,7 +68,6 @@ def leakage_log_odds(margin_i: npt.ArrayLike, margin_j: npt.ArrayLike) -> Any:
 def two_game_verdict(*games: str) -> str:
     """One verdict for a question judged in both orders; verdicts name the *texts* "A", "B", "tie" or "unparsed".
 
-    A text wins only if it wins both games; everything else is a tie, unparsed and missing games included
-    (the paper's `analysis/parse_arenahard.py`; how strongly a game was won is ignored).
+    A text wins only if it wins both games; all else is a tie (the paper's `analysis/parse_arenahard.py`).
     """
     return games[0] if games in (("A", "A"), ("B", "B")) else "tie"

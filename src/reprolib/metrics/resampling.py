@@ -47,11 +47,7 @@ class Estimate:
 
 
 def cluster_sums(rows: npt.ArrayLike, clusters: npt.ArrayLike) -> Array:
-    """Add up the rows of each cluster: shape (rows, k) becomes (clusters, k), clusters in sorted order.
-
-    >>> cluster_sums([[1, 0], [0, 1], [1, 1]], ["q1", "q1", "q2"]).tolist()
-    [[1.0, 1.0], [1.0, 1.0]]
-    """
+    """Add up the rows of each cluster: shape (rows, k) becomes (clusters, k), clusters in sorted order."""
     return pd.DataFrame(np.asarray(rows, dtype=float)).groupby(np.asarray(clusters), dropna=False).sum().to_numpy()
 
 

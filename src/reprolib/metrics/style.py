@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 # One pattern a habit: what is counted in a Markdown answer.
@@ -25,18 +24,12 @@ HABITS = {
 
 
 def style_counts(texts: Sequence[str]) -> pd.DataFrame:
-    """How often each habit of `HABITS` occurs: one row a text, one column a habit.
-
-    >>> style_counts(["**Two** points.  Listed:\\n* one\\n* two"]).loc[0, ["bold", "bullets", "double_spaces"]].tolist()
-    [1, 2, 1]
-    """
+    """How often each habit of `HABITS` occurs: one row a text, one column a habit."""
     rows = [{name: len(re.findall(habit, text, re.MULTILINE)) for name, habit in HABITS.items()} for text in texts]
     return pd.DataFrame(rows)
 
 
-def predict_author(
-    data: Sequence[str] | pd.DataFrame, authors: Sequence[str], groups: Sequence[Any]
-) -> npt.NDArray[np.bool_]:
+def predict_author(data: Sequence[str] | pd.DataFrame, authors: Sequence[str], groups: Sequence[Any]) -> Any:
     """Whether a logistic regression names each text's author, never trained on a text of the same group (5 folds).
 
     `data`: texts, which become TF-IDF of words, marks and runs of white space; or their `style_counts`, in logarithms.
@@ -50,5 +43,4 @@ def predict_author(
         table = tokens.fit_transform(data)  # counts: nothing is learnt here
         steps = [feature_extraction.text.TfidfTransformer(sublinear_tf=True)]
     model, folds = pipeline.make_pipeline(*steps, linear_model.LogisticRegression()), model_selection.GroupKFold(5)
-    predicted = model_selection.cross_val_predict(model, table, np.asarray(authors), groups=groups, cv=folds)
-    return np.asarray(predicted == np.asarray(authors))
+    return np.equal(model_selection.cross_val_predict(model, table, authors, groups=groups, cv=folds), authors)

@@ -40,11 +40,10 @@ def record(judge: Judge, *, command: str) -> Record:
     started, asked = time.monotonic(), prompts()
     scores = judge.label_logprobs(asked["prompt"].tolist(), LABELS, items=asked["pair_id"].tolist())
     numbers = scores[["logp_1", "logp_2", "in_label_mass", "logsumexp", "n_tokens", "prompt_digest"]]
-    verdict = np.where((scores["logp_1"] > scores["logp_2"]) == (asked["order"] == 0), "A", "B")
+    margin = (scores["logp_1"] - scores["logp_2"]) * (1 - 2 * asked["order"])
     table = pd.concat([asked[["pair_id", "order"]], numbers], axis=1).assign(
         study=STUDY, judge=judge.weights.name, condition="plain", arm="", repetition=0, author_a="sound",
-        author_b="flawed", cluster_id=asked["pair_id"],
-        verdict=np.where(scores["logp_1"] == scores["logp_2"], "tie", verdict),
+        author_b="flawed", cluster_id=asked["pair_id"], verdict=np.select([margin > 0, margin < 0], ["A", "B"], "tie"),
     )  # fmt: skip
     made = judge.made(scores.attrs["run"], started=started, command=command)
     return write_record(table, PAIRWISE, study=STUDY, judge=judge.weights.name, **made)
@@ -56,14 +55,11 @@ def recheck(judge: Judge, *, kept: Record | None = None, k: int = 8, seed: int =
     `kept` is the judge's own record unless given. EvidenceError: no record, another model's, or another prompt's.
     """
     table, about = kept or read_record(STUDY, judge.weights.name, PAIRWISE)
-    if (judge.weights.digest, judge.weights.dtype) != (about.weights, about.dtype):
-        hint = f"load {about.origin} in {about.dtype}"
-        raise EvidenceError(f"{judge.weights.name} is not the model of the record", hint=hint)
+    if (own := judge.weights).digest != about.weights or own.dtype != about.dtype:
+        raise EvidenceError(f"{own.name} is not the model of the record", hint=f"load {about.origin} in {about.dtype}")
     rows = np.sort(np.random.default_rng(seed).choice(len(table), size=min(k, len(table)), replace=False))
     then = prompts().merge(table, on=["pair_id", "order"], validate="one_to_one").iloc[rows]
     now = judge.label_logprobs(then["prompt"].tolist(), LABELS, min_mass=0)
     if any(not new.startswith(old) for new, old in zip(now["prompt_digest"], then["prompt_digest"], strict=True)):
-        hint = "template, tokenizer or prompt text changed since the record was made"
-        raise EvidenceError("a prompt is not the recorded one", hint=hint)
-    columns = ["logp_1", "logp_2"]
-    return float(np.abs(now[columns].to_numpy() - then[columns].to_numpy()).max())
+        raise EvidenceError("a prompt is not the recorded one", hint="template, tokenizer or prompt text changed")
+    return float(np.abs(now[["logp_1", "logp_2"]].to_numpy() - then[["logp_1", "logp_2"]].to_numpy()).max())

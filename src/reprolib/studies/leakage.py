@@ -37,9 +37,8 @@ def table1(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) 
     """Table 1 recomputed from the raw rates, all in percent: 12 cells, then the 6 averages over the two benchmarks.
 
     Columns: benchmark, student, author_a, author_b, pair, printed, estimate (and its value, low, high, n, jitter, sd),
-    inputs (the least and most that the rounding of the rates allows). The index ends the claims' ids.
-    Intervals are parametric bootstraps over the benchmark's questions, judges taken as independent: conservative, since
-    both read the same answers. AlpacaEval's rates are length-controlled, so its intervals are approximate.
+    inputs (the least and most that the rounding of the rates allows). The index ends the claims' ids. Judges count as
+    independent: conservative. AlpacaEval's rates are length-controlled, so its intervals are approximate.
     """
 
     def mean(wins: Array) -> float:  # win_a and win_b of each row in turn; the rest are ties
@@ -50,7 +49,7 @@ def table1(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) 
     groups = pd.concat([related, related.assign(benchmark="Average")]).groupby(_ROW)
     cells = [groups.get_group(key) for key in table[_ROW].itertuples(index=False, name=None)]
     table["inputs"] = [allowed_by_rounding(mean, rows[["win_a", "win_b"]].to_numpy().ravel()) for rows in cells]
-    found = [resample_pls(_mean, rows, tie_rule=tie_rule, draws=draws, seed=seed) for rows in cells]
+    found = [resample_pls(rows=rows, tie_rule=tie_rule, draws=draws, seed=seed) for rows in cells]
     asked = [int(rows.n.unique().sum()) for rows in cells]  # the questions of one benchmark, or of both
     return _with_estimates(
         table, [replace(e, n=n) for e, n in zip(found, asked, strict=True)], ["benchmark", "student"]
@@ -58,7 +57,7 @@ def table1(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) 
 
 
 def resample_pls(
-    statistic: Statistic, rows: pd.DataFrame | None = None, *,
+    statistic: Statistic = lambda pls: pls.mean(axis=-1), *, rows: pd.DataFrame | None = None,
     pooled: bool = False, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0,
 ) -> Estimate:  # fmt: skip
     """A statistic of the PLS (%) of Table 1's single cells, in its order: shape (..., 12) becomes (...).
@@ -95,8 +94,8 @@ def third_judge(*, tie_rule: TieRule = "strict") -> pd.DataFrame:
 def human_gaps(*, draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
     """How much more often than the human majority a related judge prefers its own student: 100 questions, in points.
 
-    Columns: judge, author_a, author_b, pair, judged and human (win rates of the judge's own student, %), estimate (and
-    its parts as in `table1`). The intervals take judge and humans as independent samples: conservative.
+    Columns: as in `table1`, judged and human (win rates of the judge's own student, %), judge. The intervals take judge
+    and humans as independent samples: conservative.
     """
     study, pair = published.load("leakage_human_study").rename(columns={"win_a": "judged"}), ["author_a", "author_b"]
     people = study[study.judge == "human"].set_index(pair).judged.rename("human")
@@ -116,16 +115,15 @@ def with_noise(
     """A table of printed scores with their noise: key columns, benchmark, value, sd, n, wobble, printed, low, high.
 
     Rows that the query `known` finds are cells of Table 1 (of `student` and `PAIR`) and get that cell's own SD from
-    `source` (`table1`); all others the root mean square over the benchmark's six cells, times `factor`. The value of an
-    "Average" row is the mean of the two printed scores; `printed` is what the source has for it, if anything.
+    `source` (`table1`); others the root mean square over the benchmark's six cells, times `factor`. An average's value
+    is the mean of the two printed scores; `printed` is what the paper has for it, if anything.
     """
     source = source[source.benchmark != "Average"]
     own = source[(source.student == student) & (source.pair == PAIR)].set_index("benchmark")
     assumed = factor * source.groupby("benchmark").sd.agg(lambda sd: np.sqrt((sd**2).mean()))
     table = table.drop(columns=["source", "locator"]).rename(columns={"pls": "printed"})
-    cells = table[table.benchmark != "Average"].assign(value=lambda t: t.printed)
+    cells = table[table.benchmark != "Average"].assign(value=table.printed, n=table.benchmark.map(own.n))
     cells["sd"] = cells.benchmark.map(own.sd).where(cells.eval(known), cells.benchmark.map(assumed))
-    cells["n"] = cells.benchmark.map(own.n)
     key = table.columns.drop(["benchmark", "printed"]).tolist()
     both = cells.groupby(key, sort=False)
     mean = both[["value", "n"]].agg({"value": "mean", "n": "sum"}).assign(benchmark="Average")
@@ -212,17 +210,16 @@ def type_scores(*, pooled: bool = True, draws: int = 10_000, seed: int = 0) -> p
     `pooled`, or scored apart and averaged: the paper does not say. Columns: type, arena_hard, alpaca_eval (questions),
     value, low, high, sd, mix (the score that the type's mix of benchmarks alone would give).
     """
-    of_types = "student == 'Mistral-7B' and author_a == 'GPT-4o' and author_b == 'Gemini-1.5'"
-    rates = _related_judges().query(of_types)
+    rates = _related_judges().query("student == 'Mistral-7B' and author_a == 'GPT-4o' and author_b == 'Gemini-1.5'")
     table = published.load("leakage_question_types").rename(columns={"pls": "value"}).sort_values("value")
     names = ["arena_hard", "alpaca_eval"]
     table[names] = [[counts[name] for counts in question_types().values["counts"]] for name in table.type]
     rows = [rates.assign(n=np.repeat(n, 2)) for n in table[names].to_numpy()]
-    drawn = [resample_pls(_mean, of_type, pooled=pooled, draws=draws, seed=seed) for of_type in rows]
+    drawn = [resample_pls(rows=of_type, pooled=pooled, draws=draws, seed=seed) for of_type in rows]
     found = pd.DataFrame(drawn, index=table.index)
     half = (found.high - found.low) / 2
-    spread = {"sd": half / 1.96, "low": table.value - half, "high": table.value + half, "mix": found.value}
-    return table.assign(**spread).drop(columns=["label", "source", "locator"])
+    table = table.assign(sd=half / 1.96, low=table.value - half, high=table.value + half, mix=found.value)
+    return table.drop(columns=["label", "source", "locator"])
 
 
 def between_sd(values: Sequence[float], sds: Sequence[float]) -> Estimate:
@@ -273,39 +270,35 @@ def gemini_judgments(paths: dict[str, Path]) -> dict[str, Any]:
     items = pd.DataFrame(json.loads(paths["leakage_gemini_judgments"].read_text()))
     llama_wins = items.preference == 2.0
     second_wins = items.preference_raw_completion.str.contains("'model': 'model_2', 'rank': 1", regex=False)
-    longer_wins = (items.output_2.str.len() > items.output_1.str.len()) == llama_wins
     texts, questions = [*items.output_1, *items.output_2], [*items.instruction] * 2
-    authors = np.repeat(["Gemini-1.5", "LLaMA-3.3"], len(items))
+    authors = ["Gemini-1.5"] * len(items) + ["LLaMA-3.3"] * len(items)
     counts = style_counts(texts)
     spaced = counts.double_spaces > 0
     named = {
         "words, marks and spaces": predict_author(texts, authors, questions),
         "nine format counts": predict_author(counts, authors, questions),
         "format counts without double spaces": predict_author(counts.drop(columns="double_spaces"), authors, questions),
-        "double-space rule alone": spaced == (authors == "Gemini-1.5"),
+        "double-space rule alone": spaced == np.equal(authors, "Gemini-1.5"),
     }
 
     def share(flags: npt.ArrayLike, clusters: npt.ArrayLike) -> dict[str, Any]:
         sums = cluster_sums(np.column_stack([flags, np.ones(np.size(flags))]), clusters)
         estimate = bootstrap(sums, lambda s: 100 * s[..., 0] / s[..., 1], draws=2_000, seed=0)
-        return asdict(replace(estimate, n=np.size(flags)))
+        rule = "percentile cluster bootstrap over questions, 2000 draws, 95%"
+        return asdict(replace(estimate, n=np.size(flags), rule=rule))
 
     return {
         "second_shown_wins": 100 * float(second_wins.mean()),
-        "longer_wins": 100 * float(longer_wins.mean()),
+        "longer_wins": 100 * float(((items.output_2.str.len() > items.output_1.str.len()) == llama_wins).mean()),
         "llama_student_rate": share(llama_wins, items.index),
         "separability": {name: share(right, questions) for name, right in named.items()},
-        "has_double_space": (100 * spaced.groupby(authors).mean()).to_dict(),
+        "has_double_space": (100 * spaced.groupby(np.array(authors)).mean()).to_dict(),
     }
 
 
 def _related_judges() -> pd.DataFrame:
     """The raw rates behind Table 1, in its order: benchmark, student and pair, then judge a and judge b; 24 rows."""
     return published.load("leakage_raw_rates").query(_RELATED)
-
-
-def _mean(pls: Array) -> Any:
-    return pls.mean(axis=-1)
 
 
 def _with_estimates(table: pd.DataFrame, found: Sequence[Estimate], named_by: list[str]) -> pd.DataFrame:

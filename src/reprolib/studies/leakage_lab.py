@@ -1,8 +1,7 @@
 """A lab of preference leakage: a run of your own, or a simulated one in which everything is planted.
 
-No language model takes part in the simulation. A text is a row of habits (0 or 1); a student copies the habit rates of
-a mixture of its teacher's and neutral texts; a judge's log-odds for text A are the difference in quality plus `weight`
-times how much likelier A's habits are under its own generator.
+In the simulation a text is a row of habits (0 or 1); a student copies the habit rates of a mixture of its teacher's and
+neutral texts; a judge adds to the difference in quality how much likelier text A's habits are under its own generator.
 """
 
 from __future__ import annotations
@@ -34,8 +33,9 @@ def lab_table(lab: Path, *, tie_rule: TieRule = "strict", draws: int = 10_000, s
     """
     path = lab / "pairwise.parquet"
     if not path.is_file():
-        hint = "give the folder a leakage lab run wrote"
-        raise EvidenceError(f"lab={str(lab)!r} holds no pairwise.parquet", hint=hint)
+        raise EvidenceError(
+            f"lab={str(lab)!r} holds no pairwise.parquet", hint="give the folder a leakage lab run wrote"
+        )
     games = check_table(pd.read_parquet(path), PAIRWISE, origin=str(path))
     rows = []
     related = games[(games.judge == games.author_a) | (games.judge == games.author_b)]
@@ -45,8 +45,7 @@ def lab_table(lab: Path, *, tie_rule: TieRule = "strict", draws: int = 10_000, s
             verdict = asked.verdict.agg(lambda verdicts: two_game_verdict(*verdicts)).reset_index()
             column = verdict.verdict.map({"A": 0, "tie": 1, "B": 2}) + 3 * (verdict.judge == b)
             e = _score(cluster_sums(np.eye(6)[column], verdict.cluster_id), tie_rule, draws, seed)
-            unparsed = int((judged.verdict == "unparsed").sum())
-            rows.append((condition, f"{a} & {b}", e.n, unparsed, e.value, e.low, e.high))
+            rows.append((condition, f"{a} & {b}", e.n, (judged.verdict == "unparsed").sum(), e.value, e.low, e.high))
     return pd.DataFrame(rows, columns=["condition", "pair", "n", "n_unparsed", "pls", "low", "high"])
 
 
@@ -120,8 +119,6 @@ def _familiarity(plant: Plant) -> Array:
 
 def _score(sums: Array, tie_rule: TieRule, draws: int, seed: int) -> Estimate:
     """PLS (%) of the questions' (A wins, tie, B wins) under judge a, then under judge b: shape (questions, 6)."""
-
-    def pls(s: Array) -> Array:
-        return np.asarray(100 * pls_of_shares(s.reshape(*s.shape[:-1], 2, 3), tie_rule=tie_rule))
-
-    return bootstrap(sums, pls, draws=draws, seed=seed)
+    return bootstrap(
+        sums, lambda s: 100 * pls_of_shares(s.reshape(*s.shape[:-1], 2, 3), tie_rule=tie_rule), draws=draws, seed=seed
+    )
