@@ -122,7 +122,7 @@ def with_noise(
     own = source[(source.student == student) & (source.pair == PAIR)].set_index("benchmark")
     assumed = factor * source.groupby("benchmark").sd.agg(lambda sd: np.sqrt((sd**2).mean()))
     table = table.drop(columns=["source", "locator"]).rename(columns={"pls": "printed"})
-    cells = table[table.benchmark != "Average"].assign(value=table.printed, n=table.benchmark.map(own.n))
+    cells = table[table.benchmark != "Average"].assign(value=table.printed, n=lambda t: t.benchmark.map(own.n))
     cells["sd"] = cells.benchmark.map(own.sd).where(cells.eval(known), cells.benchmark.map(assumed))
     key = table.columns.drop(["benchmark", "printed"]).tolist()
     both = cells.groupby(key, sort=False)
