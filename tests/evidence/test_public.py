@@ -14,22 +14,22 @@ def test_without_data_the_committed_result_is_shown_and_said_to_be(monkeypatch):
     result = leakage.gemini_judgments()
     assert not result.recomputed
     assert "was not at hand" in result.origin
-    assert result.values["n"] == 805
+    assert result.values["llama_student_rate"]["n"] == 805
 
 
 def test_with_data_it_is_recomputed_and_agrees(mirror):
     result = leakage.gemini_judgments()
     assert result.recomputed
-    assert result.values["gemini_student_wins"] == 611  # counted independently: 75.9 % of 805
-    assert result.values["second_shown_wins"] == 430
+    assert result.values["llama_student_rate"]["value"] == pytest.approx(100 * 194 / 805)  # counted independently
+    assert result.values["second_shown_wins"] == pytest.approx(100 * 430 / 805)
 
 
 def test_a_committed_result_that_does_not_follow_from_the_data_stops(mirror, project):
     path = project / "evidence/public" / f"{STUDY}.json"
     document = json.loads(path.read_text())
-    document["values"]["gemini_student_wins"] += 1
+    document["values"]["llama_student_rate"]["n"] += 1
     path.write_text(json.dumps(document))
-    with pytest.raises(EvidenceError, match="differ at gemini_student_wins: 612 and 611"):
+    with pytest.raises(EvidenceError, match=r"differ at llama_student_rate\.n: 806 and 805"):
         leakage.gemini_judgments()
 
 
