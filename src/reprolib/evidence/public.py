@@ -8,6 +8,7 @@ import importlib
 import json
 import math
 import pkgutil
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -26,12 +27,15 @@ class PublicResult(NamedTuple):
     values: dict[str, Any]
     digests: dict[str, str]
     recomputed: bool
+    on_page: bool = True
 
     @property
     def origin(self) -> str:
         """One sentence for the page: where these numbers come from."""
         if self.recomputed:
             return "Recomputed from the released data for this page; equal to the committed result."
+        if not self.on_page:
+            return "Committed result, too slow to make again on a page; reprolib recompute compares it with the data."
         return "Committed result; the released data was not at hand for this page (reprolib fetch brings it)."
 
 
@@ -40,8 +44,11 @@ Study = Callable[..., PublicResult]
 _registered: dict[str, Study] = {}
 
 
-def public_study(study: str, *, sources: list[str]) -> Callable[[Compute], Study]:
-    """Register a computation over the pinned files `sources` (names of `evidence/public/sources.toml`)."""
+def public_study(study: str, *, sources: list[str], on_page: bool = True) -> Callable[[Compute], Study]:
+    """Register a computation over the pinned files `sources` (names of `evidence/public/sources.toml`).
+
+    What takes too long for a page (`on_page` False) is computed by `reprolib recompute` alone.
+    """
 
     def decorate(compute: Compute) -> Study:
         @wraps(compute)
@@ -52,16 +59,17 @@ def public_study(study: str, *, sources: list[str]) -> Callable[[Compute], Study
             if document.get("data") != digests and not write:
                 message = f"{path.name} is missing, or was computed from other data than sources.toml pins"
                 raise EvidenceError(message, hint=f"run: reprolib recompute {study} --write")
-            if not (fetch or download.at_hand(sources)):
-                return PublicResult(document["values"], digests, recomputed=False)
+            if not (fetch or (on_page and download.at_hand(sources))):
+                return PublicResult(document["values"], digests, False, on_page)
             values = json.loads(json.dumps(compute(download.fetch(sources))))
             if write:
                 document = {"study": study, "data": digests, "values": values}
-                write_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
+                text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+                write_text(path, re.sub(r"\[[-\d.,\s]+\]", lambda numbers: "".join(numbers[0].split()), text))
             elif difference := _difference(document["values"], values):
                 hint = f"inspect it; if the change is meant: reprolib recompute {study} --write"
                 raise EvidenceError(f"{study}: recomputed and committed results differ at {difference}", hint=hint)
-            return PublicResult(values, digests, recomputed=True)
+            return PublicResult(values, digests, True, on_page)
 
         _registered[study] = result
         return result
