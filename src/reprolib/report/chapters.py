@@ -55,6 +55,11 @@ _CHAPTERS: dict[str, dict[str, Any]] = {
         "penalty": (float, Field(1.0, ge=1, le=2, description="repetition penalty of greedy decoding")),
         "coefficient": (Coefficient, Field("spearman", description="which correlation with the experts")),
     },
+    "overlap_bias": {
+        "draws": (Draws, 1_000),
+        "temperature": (float, Field(0.7, gt=0, le=2, description="at which recorded log-probabilities become shares")),
+        "full_curve": (bool, Field(False, description="every combination of the choices, not a dozen variants")),
+    },
     "evidence_check": {
         "rows": (int, Field(8, ge=1, le=128, description="how many rows to judge again")),
         "judge": (str, Field("smollm2-135m", description="a judge with a record here, or openai:MODEL@BASE_URL")),
