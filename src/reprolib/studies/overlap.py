@@ -17,12 +17,11 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
-from reprolib.evidence import download
+from reprolib.evidence import PAIRWISE, download
 from reprolib.evidence.public import public_study
 from reprolib.evidence.recorded import Record, read_record, store_folder, write_record
 from reprolib.metrics.overlap import LABELS, READINGS, Overlap, overlap, slope, tie_label
 from reprolib.metrics.resampling import Estimate
-from reprolib.tables import PAIRWISE
 
 if TYPE_CHECKING:
     from reprolib.inference.judge import Judge
