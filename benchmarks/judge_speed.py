@@ -104,6 +104,8 @@ def linear_seconds(model: Any) -> Callable[[], float]:
 def shared(judge: Any, count: int) -> dict[str, Any]:
     import torch
 
+    from reprolib.inference.torch_judge import describe
+
     engine, dtype = judge.engine, getattr(torch, judge.weights.dtype)
     cost = judge.cost(prompts(count), LABELS)
     judge.label_logprobs(prompts(2), LABELS)
@@ -115,7 +117,7 @@ def shared(judge: Any, count: int) -> dict[str, Any]:
     top = max(before, peak(dtype))
     inside, tokens = linear_seconds(engine.model), engine.computed
     few = judge.label_logprobs(prompts(32), LABELS).attrs["run"]["tokens_computed"]
-    rate = 2 * engine.shape.linear / top
+    rate = 2 * describe(judge.weights.folder)[0] / top
     return {
         "rows": rows,
         "seconds": seconds,

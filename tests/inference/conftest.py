@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,13 @@ def make_judge(
         (tmp_path / "config.json").write_text(model.config.to_json_string())
         tokens = Tokens(tokenizer)
         weights = Weights("toy", tmp_path, digest, dtype, "random")
-        return Judge(
-            weights, tokens, lambda: TorchEngine(model, vocabulary=len(tokens.tokenizer), pack_tokens=pack_tokens)
-        )
+
+        class Toy(Judge):
+            @cached_property
+            def engine(self) -> TorchEngine:
+                return TorchEngine(model, vocabulary=len(tokens.tokenizer), pack_tokens=pack_tokens)
+
+        return Toy(weights, tokens)
 
     return make
 

@@ -154,7 +154,10 @@ def test_every_bound_lies_above_the_exact_log_probability(make_judge: Any) -> No
     for number, (ids, logits, total) in enumerate(
         zip(exact["top_ids"], exact["top_logits"], exact["logsumexp"], strict=True)
     ):
-        top = [(judge.tokens.decode([i]), logit - total, None) for i, logit in zip(ids, logits, strict=True)]
+        top = [
+            (judge.tokens.tokenizer.decode([i], skip_special_tokens=True), logit - total, None)
+            for i, logit in zip(ids, logits, strict=True)
+        ]
         row = read_reply(top, "", "stop", labels)
         for label in labels:
             truth = exact[f"logp_{label}"][number]

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from reprolib.inference import JudgeError
 from reprolib.inference.store import Store, row_key
 
 WRITER = """
@@ -65,7 +64,7 @@ def test_two_writers_are_read_as_one(tmp_path: Path) -> None:
 def test_a_row_changed_on_disk_is_found_and_is_missing(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put({"a": {"x": 1}, "b": {"x": 2}}, device="cpu")
-    store.close()
+    store._writer.close()
     (path,) = tmp_path.glob("*.sqlite")
     with sqlite3.connect(path) as database:
         database.execute("""UPDATE judgments SET value = '{"x": 7}' WHERE key = 'a'""")
@@ -79,7 +78,7 @@ def test_a_file_damaged_anywhere_never_yields_a_wrong_row(tmp_path: Path, offset
     store = Store(tmp_path)
     rows = {f"k{i}": {"square": i * i} for i in range(300)}
     store.put(rows, device="cpu")
-    store.close()
+    store._writer.close()
     (path,) = tmp_path.glob("*.sqlite")
     data = bytearray(path.read_bytes())
     data[offset : offset + 3000] = random.Random(offset).randbytes(3000)
@@ -94,7 +93,7 @@ def test_a_file_damaged_anywhere_never_yields_a_wrong_row(tmp_path: Path, offset
 
 def test_a_failed_row_is_missing_until_it_is_finished(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.fail(["a"], "out of memory", device="cuda")
+    store.put({"a": "out of memory"}, device="cuda", status="failed")
     assert store.get(["a"]) == {}
     (path,) = tmp_path.glob("*.sqlite")
     with sqlite3.connect(path) as database:
@@ -108,9 +107,3 @@ def test_any_change_of_what_determines_a_result_changes_its_key() -> None:
     changes = [{"ids": (1, 2, 3)}, {"labels": [[4]]}, {"weights": "v"}, {"dtype": "bfloat16"}, {"seed": 1}]
     keys = {row_key(**fields | change) for change in [{}, *changes]}
     assert len(keys) == 6
-
-
-def test_a_store_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(JudgeError, match="cannot be a store"):
-        Store(tmp_path / "file")

@@ -15,8 +15,7 @@ from scipy import stats
 
 from reprolib.inference import JudgeError, weights
 from reprolib.inference.judge import Judge, load_judge
-from reprolib.inference.plan import Query
-from reprolib.inference.torch_judge import Sampling, TorchEngine, load_model
+from reprolib.inference.torch_judge import TorchEngine, load_model
 
 LABELS = ["1", "2", " better", " 12"]  # of one and of several tokens
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -100,8 +99,14 @@ FALLBACKS = {
         transformers.LlamaForCausalLM,
         transformers.LlamaConfig,
         {
-            "rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4},
-            "max_position_embeddings": 32,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "factor": 8.0,
+                "short_factor": [1.0] * 4,
+                "long_factor": [4.0] * 4,
+                "original_max_position_embeddings": 32,
+            },
         },
     ),
 }
@@ -113,10 +118,9 @@ def test_a_model_that_cannot_share_computes_prompts_whole_and_says_why(
 ) -> None:
     cls, config, changes = FALLBACKS[kind]
     judge = make_judge(make_model(cls, config, **changes), pack_tokens=400)
-    judge.__dict__["context"] = 256
     got = scores(judge, forest[:12], ["1", "2"])
     assert judge.engine.plain
-    fresh = (make_model(cls, config, **changes) for _ in range(12))  # dynamic RoPE depends on what it saw before
+    fresh = (make_model(cls, config, **changes) for _ in range(12))
     expected = np.concatenate([one_by_one(next(fresh), judge, [p], ["1", "2"]) for p in forest[:12]])
     np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
 
@@ -191,7 +195,7 @@ def test_greedy_text_is_that_of_transformers_one_prompt_at_a_time(
         out = model.generate(
             ids, max_new_tokens=6, do_sample=False, suppress_tokens=list(range(len(judge.tokens.tokenizer), 420))
         )
-        assert text == judge.tokens.decode(out[0, ids.shape[1] :].tolist())
+        assert text == judge.tokens.tokenizer.decode(out[0, ids.shape[1] :].tolist(), skip_special_tokens=True)
 
 
 def test_a_drawn_text_depends_on_seed_and_prompt_and_not_on_the_batch(make_judge: Any, forest: list[str]) -> None:
@@ -205,7 +209,7 @@ def test_a_drawn_text_depends_on_seed_and_prompt_and_not_on_the_batch(make_judge
 def test_draws_follow_the_softmax_at_the_temperature_asked_for(make_model: Any) -> None:
     engine, prompt, n = TorchEngine(make_model(), vocabulary=420), (5, 6, 7), 3000
     engine.pack_tokens = 4000
-    out = engine.generate([prompt] * n, Sampling(1, temperature=1.5), [(seed,) for seed in range(n)])
+    out = engine.generate([prompt] * n, [(seed,) for seed in range(n)], max_new_tokens=1, temperature=1.5)
     drawn = np.bincount([ids[0] for _, ids in out], minlength=420)
     with torch.inference_mode():
         expected = (make_model()(torch.tensor([prompt])).logits[0, -1] / 1.5).softmax(-1).numpy() * n
@@ -226,14 +230,6 @@ def test_a_shipped_repetition_penalty_acts_only_if_asked_for(
     assert (
         texts["text"].tolist() != judge.generate(forest[:4], max_new_tokens=8, repetition_penalty=5.0)["text"].tolist()
     )
-
-
-def test_an_attention_that_a_layer_does_not_use_is_noticed(make_model: Any) -> None:
-    engine = TorchEngine(make_model(), vocabulary=420)
-    engine.model.model.layers[1] = torch.nn.Identity()
-    engine.model.model.layers[1].forward = lambda hidden, **_: hidden
-    with pytest.raises(JudgeError, match="2 of 3 layers"):
-        list(engine.read([Query((1, 2))], [3]))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

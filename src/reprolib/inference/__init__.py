@@ -1,23 +1,13 @@
-"""A judge, from prompt to log-probabilities.
-
-Planning, tokens and the store need no torch: it is imported when a model is first needed.
-"""
-
-from __future__ import annotations
-
-import importlib
-from typing import Any
+"""A judge, from prompt to log-probabilities. Torch is imported when a model is first needed."""
 
 from reprolib.errors import ReprolibError
-
-__all__ = ["Judge", "JudgeError", "Store", "load_judge"]
 
 
 class JudgeError(ReprolibError):
     """A judge that cannot be loaded, a prompt or label that it refuses, or a run that had to stop."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'reprolib.inference' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(f"reprolib.inference.{'store' if name == 'Store' else 'judge'}"), name)
+from reprolib.inference.judge import Judge, load_judge  # noqa: E402  (they raise the error above)
+from reprolib.inference.store import Store  # noqa: E402
+
+__all__ = ["Judge", "JudgeError", "Store", "load_judge"]

@@ -1,8 +1,4 @@
-"""A judge: prompts and labels in, log-probabilities in a table out.
-
->>> judge = load_judge("smollm2-135m")  # doctest: +SKIP
->>> judge.label_logprobs(["2 + 2 =", "3 + 3 ="], [" 4", " 6"])[["logp_ 4", "logp_ 6"]]  # doctest: +SKIP
-"""
+"""A judge: prompts and labels in, log-probabilities in a table out."""
 
 from __future__ import annotations
 
@@ -12,10 +8,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -27,33 +24,13 @@ from reprolib.inference.tokens import Prompt, Rendered, Tokens, check_labels, wi
 from reprolib.inference.weights import Weights, resolve
 
 if TYPE_CHECKING:
-    from reprolib.inference.torch_judge import Row, TorchEngine
+    from reprolib.inference.torch_judge import TorchEngine
 
 Ids = tuple[int, ...]
 Value = dict[str, Any]  # what the store keeps of one row
-Computed = Iterator[dict[int, Value | JudgeError]]  # by row; an error says why that row alone failed
+Computed = Iterator[tuple[int, Value | JudgeError]]  # by row; an error says why that row alone failed
 
-_COMMIT = 16  # rows; so many are lost at most when the process is killed
-_ENOUGH = 32  # rows; from so many on, a run whose labels catch too little probability stops early
-
-
-class Cost(NamedTuple):
-    """Tokens that the prompts hold, tokens and floating-point operations to compute; `plain`: why nothing is shared."""
-
-    prompts: int
-    prompt_tokens: int
-    tokens: int
-    flops: float
-    plain: str
-
-    def __str__(self) -> str:
-        if not self.flops:
-            told = f"{self.prompts:,} calls, about {self.prompt_tokens:,} prompt tokens (of 4 characters)"
-            return f"{told}, at most {self.tokens:,} new tokens"
-        how = f"computed whole: {self.plain}" if self.plain else "each shared prefix once"
-        how += f"; {self.prompt_tokens / max(1, self.tokens):.1f} times fewer"
-        held = f"{self.prompts} prompts, {self.prompt_tokens:,} tokens"
-        return f"{held}; to compute: {self.tokens:,} ({how}), {self.flops / 1e12:,.2f} TFLOP"
+_ENOUGH = 32  # rows; after each so many, a run whose labels catch too little probability stops
 
 
 def load_judge(name: str, *, device: str = "cpu", dtype: str = "", **served: Any) -> Judge:
@@ -67,35 +44,32 @@ def load_judge(name: str, *, device: str = "cpu", dtype: str = "", **served: Any
         from reprolib.inference.api_judge import ApiJudge
 
         return ApiJudge(name, **served)
-    if served:
-        raise JudgeError(f"{name} has no setting {', '.join(served)}", hint="these are for openai:MODEL@BASE_URL")
-    weights = resolve(name, dtype=dtype)
     from transformers import AutoTokenizer
 
+    weights = resolve(name, dtype=dtype)
     try:
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, OSError) as error:
         message = f"{weights.name} has no usable tokenizer: {error}"
         raise JudgeError(message, hint="it must lie with the weights") from error
-
-    def engine() -> TorchEngine:
-        from reprolib.inference.torch_judge import TorchEngine, load_model
-
-        return TorchEngine(load_model(weights.folder, dtype=weights.dtype, device=device), vocabulary=len(tokenizer))
-
-    return Judge(weights, Tokens(tokenizer), engine)
+    return Judge(weights, Tokens(tokenizer), device, **served)
 
 
+@dataclass(repr=False, eq=False)
 class Judge:
-    """A model that scores labels and writes text; `load` makes its engine, once and only if something is computed."""
+    """A model that scores labels and writes text."""
 
-    def __init__(self, weights: Weights, tokens: Tokens, load: Callable[[], TorchEngine]) -> None:
-        self.weights, self.tokens, self._load = weights, tokens, load
+    weights: Weights
+    tokens: Tokens
+    device: str = "cpu"
 
     @cached_property
     def engine(self) -> TorchEngine:
-        """The loaded model."""
-        return self._load()
+        """The model, loaded once and only if something is computed."""
+        from reprolib.inference.torch_judge import TorchEngine, load_model
+
+        model = load_model(self.weights.folder, dtype=self.weights.dtype, device=self.device)
+        return TorchEngine(model, vocabulary=len(self.tokens.tokenizer))
 
     @cached_property
     def context(self) -> int:
@@ -119,24 +93,34 @@ class Judge:
         median prompt or a device out of memory.
         """
         check_labels(labels)
-        names, rendered, answers = self._prepare(prompts, labels, items, truncate)
+        frame, rendered, answers = self._prepare(prompts, labels, items, truncate)
         keys = [self._key(kind="labels", ids=p.ids, labels=a) for p, a in zip(rendered, answers, strict=True)]
-        answer_of, masses = dict(zip(keys, answers, strict=True)), dict[str, float]()
 
-        def check(values: dict[str, Value]) -> None:
-            masses.update((key, _mass(value["logp"], answer_of[key])) for key, value in values.items())
-            if len(masses) >= _ENOUGH:
-                refuse_little(masses.values(), min_mass)
+        def score(todo: list[int]) -> Computed:
+            wanted, masses = sorted({token for i in todo for ids in answers[i] for token in ids}), list[float]()
+            leaves, rows = [(i, stem) for i in todo for stem in _stems(answers[i])], {i: dict[Ids, Any]() for i in todo}
+            queries = [Query(rendered[i].ids + stem, len(stem) + 1) for i, stem in leaves]
+            for at, read in self.engine.read(queries, wanted):
+                i, stem = leaves[at]
+                rows[i][stem] = read
+                if len(rows[i]) == len(_stems(answers[i])):
+                    value = _value(answers[i], rows.pop(i))
+                    masses.append(_mass(value, answers[i]))
+                    yield i, value
+                    if len(masses) % _ENOUGH == 0:
+                        refuse_little(masses, min_mass)
 
-        values, run = self._complete(keys, lambda todo: self._score(todo, rendered, answers), store, progress, check)
-        mass = [_mass(value["logp"], answer) for value, answer in zip(values, answers, strict=True)]
+        values, run = self._run(keys, score, store, progress)
+        mass = [_mass(value, answer) for value, answer in zip(values, answers, strict=True)]
         refuse_little(mass, min_mass)
-        columns = {f"logp_{label}": [value["logp"][at] for value in values] for at, label in enumerate(labels)}
-        columns["in_label_mass"] = mass
-        columns |= {name: [value[name] for value in values] for name in ("logsumexp", "top_ids", "top_logits")}
+        logp = pd.DataFrame([value["logp"] for value in values], columns=[f"logp_{label}" for label in labels])
+        rest = pd.DataFrame(values, columns=["logsumexp", "top_ids", "top_logits"])
+        parts = [frame, logp.assign(in_label_mass=mass), rest]
         if all(len(ids) == 1 for answer in answers for ids in answer):
-            columns |= {f"logit_{label}": [value["logits"][at] for value in values] for at, label in enumerate(labels)}
-        return _frame(names, rendered, columns, run)
+            parts.append(pd.DataFrame([value["logits"] for value in values], columns=[f"logit_{n}" for n in labels]))
+        frame = pd.concat(parts, axis=1)
+        frame.attrs["run"] = run
+        return frame
 
     def generate(
         self, prompts: Sequence[Prompt], *, max_new_tokens: int, temperature: float = 0.0, top_p: float = 1.0,
@@ -150,47 +134,46 @@ class Judge:
         a prompt: `item`, `n_tokens` (of the prompt), `cut`, `prompt_digest`, `text`, `n_new` (tokens), `stopped` (False
         if max_new_tokens ended it). JudgeError as `label_logprobs`, or for a setting out of its range.
         """
-        from reprolib.inference.torch_judge import Sampling
-
-        sampling = Sampling(max_new_tokens, float(temperature), float(top_p), float(repetition_penalty))
+        sampling: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": float(temperature)}
+        sampling |= {"top_p": float(top_p), "repetition_penalty": float(repetition_penalty)}
         if max_new_tokens < 1 or temperature < 0 or not 0 < top_p <= 1 or repetition_penalty <= 0:
             allowed = "max_new_tokens >= 1, temperature >= 0, 0 < top_p <= 1, repetition_penalty > 0"
             raise JudgeError(f"a setting of {sampling} is out of range", hint=f"allowed: {allowed}")
-        names, rendered, _ = self._prepare(prompts, (), items, truncate, reserve=max_new_tokens)
-        fixed = {"sampling": sampling._asdict(), "seed": seed}
-        keys = [self._key(kind="text", ids=prompt.ids, **fixed) for prompt in rendered]
+        frame, rendered, _ = self._prepare(prompts, (), items, truncate, reserve=max_new_tokens)
+        keys = [self._key(kind="text", ids=prompt.ids, sampling=sampling, seed=seed) for prompt in rendered]
 
         def write(todo: list[int]) -> Computed:
             seeds = [(seed, int(rendered[i].digest[:16], 16)) for i in todo]
-            for position, ids in self.engine.generate([rendered[i].ids for i in todo], sampling, seeds):
+            for at, ids in self.engine.generate([rendered[i].ids for i in todo], seeds, **sampling):
                 stopped = len(ids) < max_new_tokens or ids[-1] in self.engine.stop
-                yield {todo[position]: {"text": self.tokens.decode(ids), "n_new": len(ids), "stopped": stopped}}
+                text = self.tokens.tokenizer.decode(list(ids), skip_special_tokens=True)
+                yield todo[at], {"text": text, "n_new": len(ids), "stopped": stopped}
 
-        values, run = self._complete(keys, write, store, progress)
-        columns = {name: [value[name] for value in values] for name in ("text", "n_new", "stopped")}
-        return _frame(names, rendered, columns, run | fixed)
+        values, run = self._run(keys, write, store, progress)
+        frame.attrs["run"] = run | {"sampling": sampling, "seed": seed}
+        return frame.assign(**{name: [value[name] for value in values] for name in ("text", "n_new", "stopped")})
 
-    def cost(self, prompts: Sequence[Prompt], labels: Sequence[str], *, items: Sequence[str] | None = None) -> Cost:
+    def cost(self, prompts: Sequence[Prompt], labels: Sequence[str], *, items: Sequence[str] | None = None) -> str:
         """What `label_logprobs` will compute, without loading the weights."""
-        from reprolib.inference.torch_judge import PACK, describe
+        from reprolib.inference.torch_judge import MOST_ROWS, PACK, describe
 
         check_labels(labels)
-        _, rendered, answers = self._prepare(prompts, labels, items, cut=True)
-        queries = [q for p, a in zip(rendered, answers, strict=True) for q in _queries(p, a).values()]
-        shape, plain = describe(self.weights.folder)
-        plan = shared(queries, pack_tokens=PACK["cpu"])
-        tokens, flops = len(plan.tokens), plan.flops(shape)
-        if plain:
-            lengths = [len(query.ids) for query in queries]
-            tokens = sum(len(at) * lengths[at[0]] for at in padded(lengths, pack_tokens=PACK["cpu"]))
-            flops = 2.0 * shape.linear * tokens
-        return Cost(len(rendered), sum(len(prompt.ids) for prompt in rendered), tokens, flops, plain)
+        frame, rendered, answers = self._prepare(prompts, labels, items, cut=True)
+        pairs = zip(rendered, answers, strict=True)
+        queries = [Query(prompt.ids + stem, len(stem) + 1) for prompt, answer in pairs for stem in _stems(answer)]
+        weights, plain = describe(self.weights.folder)
+        lengths = [len(query.ids) for query in queries]
+        batches = padded(lengths, pack_tokens=PACK["cpu"], most=MOST_ROWS) if plain else []
+        tokens = sum(len(at) * lengths[at[0]] for at in batches) or len(shared(queries).tokens)
+        held, how = int(frame["n_tokens"].sum()), f"computed whole: {plain}" if plain else "each shared prefix once"
+        work = f"{tokens:,} ({how}; {held / max(1, tokens):.1f} times fewer), {2 * weights * tokens / 1e12:,.2f} TFLOP"
+        return f"{len(frame)} prompts, {held:,} tokens; to compute: {work} in linear layers"
 
     def made(self, run: Mapping[str, Any], *, started: float, command: str) -> dict[str, Any]:
         """What a record's manifest says about a `run` (`attrs["run"]`) that began at `started` (time.monotonic)."""
         about = {"origin": self.weights.origin, "weights": self.weights.digest, "dtype": self.weights.dtype}
         seconds, date = round(time.monotonic() - started, 1), datetime.now(UTC).date().isoformat()
-        where = {"versions": versions(), "hardware": f"{run.get('device', 'cpu')}, {platform.machine()}"}
+        where = {"versions": versions(), "hardware": f"{self.device.split(':')[0]}, {platform.machine()}"}
         return about | where | {"seconds": seconds, "timed": run["rows_computed"], "date": date, "command": command}
 
     def _key(self, **fields: Any) -> str:
@@ -198,104 +181,81 @@ class Judge:
 
     def _prepare(
         self, prompts: Sequence[Prompt], labels: Sequence[str], items: Sequence[str] | None, cut: bool, reserve: int = 0
-    ) -> tuple[list[str], list[Rendered], list[list[Ids]]]:
-        """Names, rendered prompts that fit, and the ids of each prompt's labels; nothing is computed yet."""
-        names = item_names(prompts, items)
+    ) -> tuple[pd.DataFrame, list[Rendered], list[list[Ids]]]:
+        """The table's first columns, prompts that fit, and the ids of each prompt's labels; nothing is computed yet."""
+        names = [str(name) for name in items or range(len(prompts))]
         rendered, answers = [], []
         for name, prompt in zip(names, prompts, strict=True):
             whole = self.tokens.render(prompt, item=name)
             answers.append([self.tokens.label(whole, label, item=name) for label in labels])
             tail = max([reserve, *(len(ids) - 1 for ids in answers[-1])])
             rendered.append(self.tokens.fit(whole, self.context - tail, item=name, truncate=cut))
-        return names, rendered, answers
+        about = [(name, len(p.ids), p.cut, p.digest) for name, p in zip(names, rendered, strict=True)]
+        return pd.DataFrame(about, columns=["item", "n_tokens", "cut", "prompt_digest"]), rendered, answers
 
-    def _complete(
-        self, keys: list[str], compute: Callable[[list[int]], Computed], store: Store | None,
-        progress: bool, check: Callable[[dict[str, Value]], None] = lambda values: None, every: int = _COMMIT,
-    ) -> tuple[list[Value], dict[str, Any]]:  # fmt: skip
-        """The value of every key, and what the run did: from the store, else computed once and committed in groups.
-
-        A row computed as a JudgeError has failed: the others go on, and a JudgeError at the end says how many did.
-        """
-        values = store.get(keys) if store else {}
-        check(values)
-        first = {key: index for index, key in reversed(list(enumerate(keys)))}
-        todo = sorted(index for key, index in first.items() if key not in values)
-        run: dict[str, Any] = {"rows": len(keys), "rows_computed": len(todo), "model": self.weights.name}
-        run |= {"weights": self.weights.digest, "dtype": self.weights.dtype, "tokens_computed": 0}
-        if not todo:
-            return [values[key] for key in keys], run
-        engine, fresh, failed = self.engine, dict[str, Value](), dict[str, str]()
-        engine.computed = 0
-
-        def commit() -> None:
-            if store and fresh:
-                store.put(fresh, device=engine.device.type)
-            values.update(fresh)
-            fresh.clear()
-
-        from tqdm.auto import tqdm
-
-        try:
-            with tqdm(total=len(keys), initial=len(keys) - len(todo), unit="row", disable=not progress) as bar:
-                for batch in compute(todo):
-                    bar.update(len(batch))
-                    failed |= {keys[i]: str(value) for i, value in batch.items() if isinstance(value, JudgeError)}
-                    fresh |= {keys[i]: value for i, value in batch.items() if not isinstance(value, JudgeError)}
-                    if len(fresh) >= every:
-                        check(fresh)
-                        commit()
-        except JudgeError as error:
-            commit()
-            failed = {keys[i]: str(error) for i in todo if keys[i] not in values} | failed
-            raise
-        finally:  # an interrupt from the keyboard keeps what is done, too
-            commit()
-            if store and failed:
-                for why in set(failed.values()):
-                    store.fail([key for key in failed if failed[key] == why], why, device=engine.device.type)
-        if failed:
-            reasons = ", ".join(f"{why} ({times:,} times)" for why, times in Counter(failed.values()).most_common(3))
-            hint = "the others are in the store; run the same again" if store else "give a store, and run again"
-            raise JudgeError(f"{len(failed):,} of {len(todo):,} rows failed: {reasons}", hint=hint)
-        run |= {"tokens_computed": engine.computed, "plain": engine.plain, "device": engine.device.type}
-        return [values[key] for key in keys], run | {"shipped_generation": engine.shipped_generation}
-
-    def _score(self, todo: list[int], rendered: list[Rendered], answers: list[list[Ids]]) -> Computed:
-        """Yield prompts' values as their last row is read."""
-        wanted = sorted({token for i in todo for ids in answers[i] for token in ids})
-        column = {token: position for position, token in enumerate(wanted)}
-        leaves = [(i, stem, query) for i in todo for stem, query in _queries(rendered[i], answers[i]).items()]
-        missing = Counter(i for i, *_ in leaves)
-        rows: dict[int, dict[Ids, list[Row]]] = {i: {} for i in todo}
-        for position, read in self.engine.read([query for *_, query in leaves], wanted):
-            i, stem, _ = leaves[position]
-            rows[i][stem] = read
-            if len(rows[i]) == missing[i]:
-                yield {i: _value(answers[i], rows.pop(i), column)}
+    def _run(
+        self, keys: list[str], compute: Callable[[list[int]], Computed], store: Store | None, progress: bool
+    ) -> tuple[list[Value], dict[str, Any]]:
+        """As `complete`, with what the run did."""
+        before = self.engine.computed if "engine" in vars(self) else 0
+        values, run = complete(keys, compute, store, device=self.device.split(":")[0], progress=progress)
+        run |= {"model": self.weights.name, "weights": self.weights.digest, "dtype": self.weights.dtype}
+        if run["rows_computed"]:
+            run |= {"shipped_generation": self.engine.shipped_generation}
+        return values, run | {"tokens_computed": self.engine.computed - before if run["rows_computed"] else 0}
 
 
-def item_names(prompts: Sequence[Prompt], items: Sequence[str] | None) -> list[str]:
-    """What errors call the prompts: by default their numbers; JudgeError if there is not one name for each."""
-    names = [str(name) for name in (range(len(prompts)) if items is None else items)]
-    if len(names) != len(prompts):
-        raise JudgeError(f"{len(names)} item names for {len(prompts)} prompts", hint="give one for each")
-    return names
+def complete(
+    keys: list[str], compute: Callable[[list[int]], Computed], store: Store | None, *, device: str, progress: bool,
+    every: int = 16,
+) -> tuple[list[Value], dict[str, Any]]:  # fmt: skip
+    """The value of every key: from the store, else computed once and committed, `every` so many rows; and the counts.
+
+    A row computed as a JudgeError has failed: the others go on, and a JudgeError at the end says how many did.
+    """
+    from tqdm.auto import tqdm
+
+    values, fresh, failed = store.get(keys) if store else {}, dict[str, Value](), dict[str, str]()
+    todo = pd.Series(keys).drop_duplicates().loc[lambda key: ~key.isin(list(values))].index.tolist()
+
+    def commit(rows: dict[str, Any], status: str = "done") -> None:
+        if store and rows:
+            store.put(rows, device=device, status=status)
+
+    try:
+        rows = compute(todo) if todo else ()
+        for index, value in tqdm(rows, total=len(todo), unit="row", disable=not progress):
+            if isinstance(value, JudgeError):
+                failed[keys[index]] = str(value)
+            else:
+                values[keys[index]] = fresh[keys[index]] = value
+            if len(fresh) >= every:
+                commit(fresh)
+                fresh.clear()
+    except JudgeError as error:
+        failed |= {keys[index]: str(error) for index in todo if keys[index] not in values}
+        raise
+    finally:  # an interrupt from the keyboard keeps what is done, too
+        commit(fresh)
+        commit(failed, "failed")
+    if failed:
+        reasons = ", ".join(f"{why} ({times:,} times)" for why, times in Counter(failed.values()).most_common(3))
+        hint = "the others are in the store; run the same again" if store else "give a store, and run again"
+        raise JudgeError(f"{len(failed):,} of {len(todo):,} rows failed: {reasons}", hint=hint)
+    return [values[key] for key in keys], {"rows": len(keys), "rows_computed": len(todo)}
 
 
 def read_prompts(path: Path) -> pd.DataFrame:
     """JSON Lines or Parquet with columns `id` (unique) and `prompt` (text or chat messages); else JudgeError."""
     try:
         table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_json(path, lines=True, dtype=False)
-    except (ValueError, OSError) as error:
-        hint = "give JSON Lines, or Parquet named *.parquet"
+        texts = [prompt if isinstance(prompt, str) else list(prompt) for prompt in table["prompt"]]
+        table = table.assign(id=table["id"].astype(str), prompt=texts)
+        if not table["id"].is_unique:
+            raise ValueError("an id stands twice")
+    except (ValueError, OSError, KeyError) as error:
+        hint = "give JSON Lines, or Parquet named *.parquet, with columns id (unique) and prompt"
         raise JudgeError(f"{path} cannot be read: {error}", hint=hint) from error
-    if not {"id", "prompt"} <= set(table):
-        raise JudgeError(f"{path} has columns {', '.join(table)}", hint="columns id and prompt are needed")
-    texts = [prompt if isinstance(prompt, str) else list(prompt) for prompt in table["prompt"]]
-    table = table.assign(id=table["id"].astype(str), prompt=texts)
-    if (twice := table["id"].duplicated()).any():
-        raise JudgeError(f"{path}: id {table['id'][twice].iloc[0]!r} stands twice", hint="each prompt has its own id")
     return table
 
 
@@ -314,27 +274,25 @@ def take_shard(table: pd.DataFrame, shard: str) -> pd.DataFrame:
     return table.iloc[len(table) * (part - 1) // parts : len(table) * part // parts]
 
 
-def _queries(prompt: Rendered, answer: list[Ids]) -> dict[Ids, Query]:
-    """The leaves of a prompt's prefix tree: it alone, and followed by all but the last token of each longer label."""
-    return {stem: Query(prompt.ids + stem, len(stem) + 1) for stem in [(), *(ids[:-1] for ids in answer)]}
+def _stems(answer: list[Ids]) -> list[Ids]:
+    """What follows a prompt in the leaves of its prefix tree: nothing, and all but the last token of a longer label."""
+    return list(dict.fromkeys([(), *(ids[:-1] for ids in answer)]))
 
 
-def _value(answer: list[Ids], rows: dict[Ids, list[Row]], column: dict[int, int]) -> Value:
-    def logp(row: Row, token: int) -> float:
-        return float(row.logits[column[token]]) - row.logsumexp
-
+def _value(answer: list[Ids], rows: dict[Ids, Any]) -> Value:
     first = rows[()][0]
+    steps = [zip(rows[ids[:-1]], ids, strict=True) for ids in answer]
     return {
-        "logp": [sum(logp(row, token) for row, token in zip(rows[ids[:-1]], ids, strict=True)) for ids in answer],
-        "logits": [float(first.logits[column[ids[0]]]) for ids in answer],
+        "logp": [sum(row.logits[token] - row.logsumexp for row, token in step) for step in steps],
+        "logits": [first.logits[ids[0]] for ids in answer],
         "logsumexp": first.logsumexp,
-        "top_ids": list(first.top_ids),
-        "top_logits": [float(logit) for logit in first.top_logits],
+        "top_ids": first.top_ids,
+        "top_logits": first.top_logits,
     }
 
 
-def _mass(logp: list[float], answer: list[Ids]) -> float:
-    return float(np.exp([logp[index] for index in without_extensions(answer)]).sum())
+def _mass(value: Value, answer: list[Ids]) -> float:
+    return float(np.exp([value["logp"][index] for index in without_extensions(answer)]).sum())
 
 
 def refuse_little(masses: Iterable[float], least: float) -> None:
@@ -342,10 +300,3 @@ def refuse_little(masses: Iterable[float], least: float) -> None:
     if (median := float(np.median([*masses] or [1.0]))) < least:
         message = f"the labels catch {median:.2g} of the probability in the median prompt, less than {least}"
         raise JudgeError(message, hint="look at top_ids: labels may need a leading space, or the prompt a nudge")
-
-
-def _frame(names: list[str], rendered: list[Rendered], columns: dict[str, Any], run: dict[str, Any]) -> pd.DataFrame:
-    numbers = {"n_tokens": [len(prompt.ids) for prompt in rendered], "cut": [prompt.cut for prompt in rendered]}
-    frame = pd.DataFrame({"item": names} | numbers | {"prompt_digest": [p.digest for p in rendered]} | columns)
-    frame.attrs["run"] = run
-    return frame

@@ -15,20 +15,17 @@ import platform
 import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-from reprolib.inference import JudgeError
 
 _SCHEMA = """PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE IF NOT EXISTS judgments (
     key TEXT NOT NULL, status TEXT NOT NULL, value TEXT NOT NULL, checksum TEXT NOT NULL,
     versions TEXT NOT NULL, device TEXT NOT NULL, date TEXT NOT NULL, PRIMARY KEY (key, status))"""
-_FINISHED = (
-    "SELECT key, value, checksum FROM judgments WHERE status = 'done' AND key IN (SELECT value FROM json_each(?))"
-)
+_DONE = "SELECT key, value, checksum FROM judgments WHERE status = 'done' AND key IN (SELECT value FROM json_each(?))"
 
 
 def row_key(**fields: Any) -> str:
@@ -54,12 +51,8 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.damaged: list[str] = []
-        self._writer: sqlite3.Connection | None = None
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise JudgeError(f"{self.folder} cannot be a store: {error.strerror}", hint="name a folder") from error
 
     def get(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The finished values of those keys that have one, from all writers; damaged rows count as missing."""
@@ -70,7 +63,7 @@ class Store:
             missing = json.dumps(sorted(wanted - set(found)))
             try:
                 with closing(_connect(path)) as database:
-                    for key, value, checksum in database.execute(_FINISHED, [missing]):
+                    for key, value, checksum in database.execute(_DONE, [missing]):
                         if checksum == _checksum(key, "done", value):
                             found[key] = json.loads(value)
                         else:
@@ -79,32 +72,23 @@ class Store:
                 self.damaged.append(f"{path.name}: {error}")
         return found
 
-    def put(self, rows: Mapping[str, Mapping[str, Any]], *, device: str) -> None:
-        """Commit finished rows; when this returns they survive the end of the process, however it comes."""
-        self._write("done", {key: json.dumps(value, sort_keys=True) for key, value in rows.items()}, device)
+    def put(self, rows: Mapping[str, Any], *, device: str, status: str = "done") -> None:
+        """Commit rows; when this returns they survive the end of the process, however it comes.
 
-    def fail(self, keys: Iterable[str], reason: str, *, device: str) -> None:
-        """Note in the file why these rows failed (status "failed"); they stay missing, and are tried again."""
-        self._write("failed", dict.fromkeys(keys, json.dumps(reason)), device)
-
-    def close(self) -> None:
-        """Close this writer's file, which folds its write-ahead log into it."""
-        if self._writer:
-            self._writer.close()
-        self._writer = None
-
-    def _write(self, status: str, rows: Mapping[str, str], device: str) -> None:
-        if self._writer is None:  # the file appears with the first row, so that a run with nothing to do leaves none
-            name = f"{platform.node() or 'host'}-{os.getpid()}-{uuid.uuid4().hex[:8]}.sqlite"
-            self._writer = _connect(self.folder / name)
+        With the status "failed" they only say why there is no result: they stay missing, and are tried again.
+        """
         beside = json.dumps(versions()), device, datetime.now(UTC).isoformat(timespec="seconds")
-        values = [(key, status, value, _checksum(key, status, value), *beside) for key, value in rows.items()]
+        texts = {key: json.dumps(value, sort_keys=True) for key, value in rows.items()}
+        values = [(key, status, text, _checksum(key, status, text), *beside) for key, text in texts.items()]
         with self._writer:
             self._writer.executemany("INSERT OR REPLACE INTO judgments VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
+    @cached_property
+    def _writer(self) -> sqlite3.Connection:  # made with the first row: a run with nothing to do leaves no file
+        return _connect(self.folder / f"{platform.node() or 'host'}-{os.getpid()}-{uuid.uuid4().hex[:8]}.sqlite")
+
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """A connection in WAL mode; every commit is on disk before it returns."""
     database = sqlite3.connect(path, timeout=60)
     database.text_factory = lambda raw: raw.decode("utf-8", "replace")  # damaged text must reach the checksum
     database.executescript(_SCHEMA)
@@ -113,11 +97,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def versions() -> dict[str, str]:
     """Versions of the libraries that can move a number."""
-    found = {"python": platform.python_version()}
-    for package in ("reprolib", "torch", "transformers", "tokenizers", "numpy"):
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+    packages = ("reprolib", "torch", "transformers", "tokenizers", "numpy")
+    return {"python": platform.python_version()} | {package: version(package) for package in packages}
 
 
 def _checksum(key: str, status: str, value: str) -> str:

@@ -70,10 +70,6 @@ class Tokens:
             self._labels[key] = joint[len(alone) :]
         return self._labels[key]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of generated ids, special tokens left out."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
-
     def _chat(self, messages: Sequence[Mapping[str, str]], item: str) -> str:
         if not all(isinstance(message, Mapping) and {"role", "content"} <= set(message) for message in messages):
             raise JudgeError(f"item {item}: a chat message needs 'role' and 'content'", hint="or give one string")
@@ -104,12 +100,3 @@ def without_extensions(labels: Sequence[tuple[int, ...]]) -> list[int]:
     """
     begun = [any(other != ids and ids[: len(other)] == other for other in labels) for ids in labels]
     return [index for index, extends in enumerate(begun) if not extends]
-
-
-def shared_ids(main: Tokens, assistant: Tokens) -> list[int]:
-    """Ids of one token in both models (else JudgeError), whose logits may be subtracted; head widths are no guide."""
-    ours, theirs = (side.tokenizer.get_vocab() for side in (main, assistant))
-    ids = sorted(number for token, number in ours.items() if theirs.get(token) == number)
-    if not ids:
-        raise JudgeError("the two tokenizers share no token id", hint="contrast two models of one family")
-    return ids

