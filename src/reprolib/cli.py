@@ -50,9 +50,10 @@ def ledger(notebook: Annotated[Path | None, Argument(exists=True, help="an execu
     from reprolib.report.claims import MARKS
     from reprolib.report.ledger import collect
 
-    found = {r.claim_id: r.verdict for r in collect(notebooks.read(notebook))} if notebook else site.verdicts()
-    for claim_id, verdict in found.items():
-        print(f"{MARKS[verdict]} {verdict:13} {claim_id}")
+    results = collect(notebooks.read(notebook)) if notebook else []
+    found = [(" ".join(r.key), r.verdict) for r in results] if notebook else site.verdicts().items()
+    for claim, verdict in found:
+        print(f"{MARKS[verdict]} {verdict:13} {claim}")
     if notebook is None:
         print(site.summary())
 

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import openai
 import pandas as pd
+import tenacity
 
 from reprolib.inference import JudgeError
 from reprolib.inference.answers import ANSWER_TOKENS, read_reply
@@ -112,8 +113,7 @@ class ApiJudge(Judge):
         """Replies and failures as they come; nothing new is sent before those that are there have been taken."""
         lost, waiting, running = 0, iter(todo), dict[Future[Value | JudgeError], int]()
         pool = ThreadPoolExecutor(self.concurrency)
-        settings: Any = {"base_url": self.url, "timeout": self.timeout, "max_retries": self.attempts - 1}
-        client = openai.OpenAI(api_key=self._secret(), **settings)
+        client = openai.OpenAI(api_key=self._secret(), base_url=self.url, timeout=self.timeout, max_retries=0)
         try:
             while True:
                 for index in islice(waiting, self.concurrency - len(running)):
@@ -133,13 +133,13 @@ class ApiJudge(Judge):
     def _row(self, client: openai.OpenAI, body: dict[str, Any]) -> Value | JudgeError:
         """The reply, or why there is none after all attempts; raises JudgeError for what would stop every row."""
         sent: Any = {name: value for name, value in body.items() if self._logprobs or "logprobs" not in name}
+        stop, passes = tenacity.stop_after_attempt(self.attempts), tenacity.retry_if_exception(_passes)
+        again = tenacity.Retrying(stop=stop, retry=passes, wait=_pause, reraise=True)
         try:
-            return _read(client.chat.completions.create(model=self.model, **sent))
+            return again(lambda: _read(client.chat.completions.create(model=self.model, **sent)))
         except (openai.OpenAIError, ValueError, AttributeError, TypeError, IndexError) as error:
-            kind, text = (
-                type(error),
-                f"no usable reply ({type(error).__name__}: {error})".replace(client.api_key, "[key]"),
-            )
+            kind, text = type(error), f"no usable reply ({type(error).__name__}: {error})"
+            text = text.replace(client.api_key, "[key]")
         if kind is openai.BadRequestError and "logprob" in text and "logprobs" in sent:
             self._logprobs = False  # the server tells none: texts are read instead
             return self._row(client, body)
@@ -183,3 +183,17 @@ def _read(reply: Any) -> Value:
         "n_tokens": getattr(reply.usage, "prompt_tokens", None),
         "n_new": getattr(reply.usage, "completion_tokens", None),
     }
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether another attempt may help: no connection, no reply in time or a malformed one, 429, a server's fault."""
+    status = getattr(error, "status_code", 500)
+    return isinstance(error, Exception) and (status in (408, 409, 429) or status >= 500)
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    """Seconds until the next attempt: what the server asks for in Retry-After, else growing ones."""
+    error = state.outcome.exception() if state.outcome else None
+    told = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
+    asked = re.fullmatch(r"\d+(\.\d+)?", told)
+    return float(told) if asked else tenacity.wait_exponential_jitter(multiplier=0.5, max=60, jitter=0.5)(state)

@@ -100,3 +100,12 @@ def without_extensions(labels: Sequence[tuple[int, ...]]) -> list[int]:
     """
     begun = [any(other != ids and ids[: len(other)] == other for other in labels) for ids in labels]
     return [index for index, extends in enumerate(begun) if not extends]
+
+
+def shared_ids(main: Tokens, assistant: Tokens) -> list[int]:
+    """Ids of one token in both models (else JudgeError), whose logits may be subtracted; head widths are no guide."""
+    ours, theirs = (side.tokenizer.get_vocab() for side in (main, assistant))
+    ids = sorted(number for token, number in ours.items() if theirs.get(token) == number)
+    if not ids:
+        raise JudgeError("the two tokenizers share no token id", hint="contrast two models of one family")
+    return ids
