@@ -51,7 +51,7 @@ def ledger(notebook: Annotated[Path | None, Argument(exists=True, help="an execu
     from reprolib.report.ledger import collect
 
     results = collect(notebooks.read(notebook)) if notebook else []
-    found = [(" ".join(r.key), r.verdict) for r in results] if notebook else site.verdicts().items()
+    found = [(f"{r.claim_id} {r.tier} {r.judge}", r.verdict) for r in results] if notebook else site.verdicts().items()
     for claim, verdict in found:
         print(f"{MARKS[verdict]} {verdict:13} {claim}")
     if notebook is None:
