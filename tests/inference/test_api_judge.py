@@ -255,12 +255,12 @@ def test_it_runs_where_a_loop_is_running_as_in_a_notebook() -> None:
 
 def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
     def interrupts(prompt: str, nth: int, body: dict[str, Any]) -> Reply:
-        if len(endpoint.bodies) == 60:
-            signal.raise_signal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else os.kill(
-                os.getpid(), signal.SIGINT
-            )
+        if len(endpoint.bodies) >= 60 and not sent.is_set():
+            sent.set()
+            os.kill(os.getpid(), signal.SIGINT)
         return judging(prompt, nth, body)._replace(after=0.005)
 
+    sent = threading.Event()
     with Endpoint(interrupts) as endpoint:
         with pytest.raises(KeyboardInterrupt):
             served(endpoint, concurrency=4).label_logprobs(rows(300), LABELS, store=Store(tmp_path))

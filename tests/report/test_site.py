@@ -21,8 +21,8 @@ def results(project):
     """Write results of the chapter as a run would, from the evidence as it lies in `project`."""
     cells = leakage.table1(draws=200)
     found = []
-    for cell in cells:
-        claim = load_claims()[f"leakage.table1.{cell.slug}"]
+    for cell in cells.itertuples():
+        claim = load_claims()[f"leakage.table1.{cell.Index}"]
         e = cell.estimate
         verdict = ledger.judge_claim(claim, e.value, low=e.low, high=e.high, n=e.n, inputs=cell.inputs)
         found.append(
