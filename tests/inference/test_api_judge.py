@@ -260,10 +260,13 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
         return judging(prompt, nth, body)._replace(after=0.005)
 
-    sent = threading.Event()
+    sent, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
     with Endpoint(interrupts) as endpoint:
-        with pytest.raises(KeyboardInterrupt):
-            served(endpoint, concurrency=4).label_logprobs(rows(300), LABELS, store=Store(tmp_path))
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                served(endpoint, concurrency=4).label_logprobs(rows(300), LABELS, store=Store(tmp_path))
+        finally:
+            signal.signal(signal.SIGINT, before)
         kept = len(statuses(Store(tmp_path)))
         assert 60 - 4 - 4 <= kept < 80
         frame = served(endpoint).label_logprobs(rows(300), LABELS, store=Store(tmp_path))
