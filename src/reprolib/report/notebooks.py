@@ -33,10 +33,12 @@ def normalise(notebook: Notebook, chapter: str) -> Notebook:
         if alts:
             cell.metadata["mystnb"] = {"image": {"alt": alts[0]["alt"]}}
     if results := ledger.collect(notebook):
-        headline = [c.id for c in load_claims().values() if c.notebook == chapter]
-        counts = Counter(r.verdict for r in results if r.claim_id in headline)
+        tiers = {c.id: c.tier for c in load_claims().values() if c.notebook == chapter}
+        mine = {r.claim_id: r for r in reversed(results) if tiers.get(r.claim_id) == r.tier}  # of several, the first
+        counts = Counter(r.verdict for r in mine.values())
         ordered = [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
-        banner = page.render("verdicts.html.j2", counts=ordered, first=headline and ledger.anchor(headline[0]))
+        first = [ledger.anchor(r.claim_id, r.tier, r.judge) for r in results if r in mine.values()][:1]
+        banner = page.render("verdicts.html.j2", counts=ordered, first=first and first[0])
         notebook.cells.insert(1, nbformat.v4.new_markdown_cell(banner, id="verdicts"))
     return notebook
 
