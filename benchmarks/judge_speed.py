@@ -115,7 +115,7 @@ def shared(judge: Any, count: int) -> dict[str, Any]:
     seconds = time.process_time() - start
     rows = frame[[f"logp_{label}" for label in LABELS]].to_numpy().tolist()
     top = max(before, peak(dtype))
-    inside, tokens = linear_seconds(engine.model), engine.computed
+    inside, tokens = linear_seconds(engine.model), frame.attrs["run"]["tokens_computed"]
     few = judge.label_logprobs(prompts(32), LABELS).attrs["run"]["tokens_computed"]
     rate = 2 * describe(judge.weights.folder)[0] / top
     return {
