@@ -87,12 +87,14 @@ def forest(
 
 
 def stacked(data: pd.DataFrame, *, label: str, xlabel: str) -> Figure:
-    """Stacked bars, a named row per `label`; every other column is a part, in percent, in order."""
-    bars = data.set_index(label)[::-1].plot.barh(
-        stacked=True, color=PALETTE, edgecolor=INK, linewidth=0.4, width=0.7, figsize=(4.6, 0.9 + 0.35 * len(data))
-    )
+    """Stacked bars, a row per `label`, named above it to fit a phone; every other column is a part, in percent."""
+    rows = data.set_index(label)[::-1]
+    size = (4.6, 0.9 + 0.42 * len(data))
+    bars = rows.plot.barh(stacked=True, color=PALETTE, edgecolor=INK, linewidth=0.4, width=0.45, figsize=size)
+    for k, row in enumerate(rows.index):
+        bars.text(0, k + 0.24, row, va="bottom", fontsize=9)
     bars.grid(visible=False, axis="y")
-    return finish(bars, xlabel=xlabel, ylabel="")
+    return finish(bars, xlabel=xlabel, ylabel="", yticks=[], ylim=(-0.5, len(data)))
 
 
 def finish(ax: Axes, *, left: bool = False, **labels: Any) -> Figure:
