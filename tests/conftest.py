@@ -17,7 +17,7 @@ def root() -> Path:
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
     """A throw-away project root with the real evidence and notebooks; `REPROLIB_ROOT` points at it."""
-    for folder in ("evidence", "notebooks", "book/_templates"):
+    for folder in ("evidence", "notebooks", "book/_templates", "benchmarks"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for file in ("constraints.txt", "_config.yml", "_toc.yml"):
         shutil.copy(ROOT / file, tmp_path / file)

@@ -1,5 +1,6 @@
 """The command `reprolib`: run chapters, build the book, look at the ledger, bring data, judge, write exercises."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,17 +16,25 @@ Names = Annotated[list[str] | None, Argument(help="default: all")]
 Given = Annotated[list[str] | None, Option("-p", metavar="NAME=VALUE", help="set a parameter; repeatable")]
 Profile = Annotated[str, Option(help="parameters for a purpose: notebooks/profiles.toml")]
 Workers = Annotated[int, Option(min=1, help="chapters executed at once")]
+Shard = Annotated[str, Option(metavar="I/N", help="only this part of the rows")]
+Device = Annotated[str, Option(help="cpu, cuda, cuda:1, ...")]
+Ray = Annotated[str, Option(metavar="ADDRESS", help="spread the work over a Ray cluster; local starts one here")]
 Limit = Annotated[float, Option(help="seconds that one cell may take")]
 
 
 @app.command()
 def run(
     chapters: Names = None, p: Given = None, profile: Profile = "default", workers: Workers = 2,
-    time_limit: Limit = 600, plan: Annotated[bool, Option(help="show what would run, and stop")] = False,
+    time_limit: Limit = 600, ray: Ray = "", plan: Annotated[bool, Option(help="show what would run, and stop")] = False,
+    tflops: Annotated[float, Option(min=1e-3, help="TFLOP/s to plan gpu and paper with; two cores: 0.1")] = 400,
 ) -> None:  # fmt: skip
     """Execute chapters, those that changed."""
     from reprolib.report import run
 
+    os.environ |= {"REPROLIB_RAY": ray} if ray else {}  # the chapters' kernels inherit it
+    if plan and profile in run.PLANNED and not p:
+        print(run.show_costs(run.costs(chapters or [], profile=profile, tflops=tflops), tflops=tflops))
+        return
     jobs = run.plan(chapters or [], profile=profile, overrides=_values(p))
     if plan:
         print(run.show_plan(jobs))
@@ -72,9 +81,8 @@ def recompute(studies: Names = None, write: Annotated[bool, Option(help="replace
     """Recompute results from released data and compare them with the committed ones."""
     from reprolib.evidence import public
 
-    known = public.studies()
-    for study in studies or known:
-        pick("public study", study, known)(fetch=True, write=write)
+    for study in studies or public.studies():
+        public.result(study, fetch=True, write=write)
         print(f"{study}: {'written' if write else 'recomputed, equal to the committed result'}")
 
 
@@ -99,24 +107,27 @@ def judge(
     max_new_tokens: Annotated[int, Option(help="write text instead of scoring labels")] = 0,
     temperature: Annotated[float, Option(help="of written text; 0 is greedy")] = 0.0,
     seed: Annotated[int, Option(help="of written text")] = 0,
-    shard: Annotated[str, Option(metavar="I/N", help="only this part of the rows")] = "1/1",
-    device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    shard: Shard = "1/1",
+    device: Device = "cpu",
+    ray: Ray = "",
     truncate: Annotated[bool, Option(help="cut prompts longer than the context, and say so")] = False,
     concurrency: Annotated[int, Option(min=1, help="requests at once to a served judge")] = 8,
     price: Annotated[tuple[float, float], Option(help="of a million prompt and new tokens")] = (0.0, 0.0),
     plan: Annotated[bool, Option(help="print what scoring labels will cost, and stop")] = False,
 ) -> None:
     """Score labels, or write text, for every prompt of a table: with progress, resumable, in shards."""
-    from reprolib.inference.judge import load_judge, read_prompts, take_shard
+    from reprolib.inference.cluster import part_of
+    from reprolib.inference.judge import load_judge, read_prompts
     from reprolib.inference.store import Store
 
     if bool(labels) == bool(max_new_tokens) or (plan and not labels):
         hint = "give either --labels, which --plan can price, or --max-new-tokens"
         raise ParameterError("nothing to do, or two things", hint=hint)
-    rows = take_shard(read_prompts(prompts), shard)
+    table = read_prompts(prompts)
+    rows = table.iloc[part_of(len(table), shard)]
     asked, items, answers = rows["prompt"].tolist(), rows["id"].tolist(), labels.split(",")
     served: dict[str, Any] = {"concurrency": concurrency, "price": price} if judge.startswith("openai:") else {}
-    model = load_judge(judge, device=device, **served)
+    model = load_judge(judge, device=device, ray=ray, **served)
     if plan:
         print(model.cost(asked, answers, items=items))
         return
@@ -142,16 +153,23 @@ def weights(names: Names = None) -> None:
 
 
 @app.command()
-def record(study: Annotated[str, Argument(help="a study that makes records, such as evidence_check")],
-           judge: Annotated[str, Argument(help="a registry name")], p: Given = None) -> None:  # fmt: skip
+def record(study: Annotated[str, Argument(help="a recipe that makes records, such as evidence_check")],
+           judge: Annotated[str, Argument(help="a registry name")], p: Given = None, device: Device = "cpu",
+           shard: Shard = "", ray: Ray = "") -> None:  # fmt: skip
     """Judge what a study asks and write evidence/recorded/STUDY; stopped, it goes on where it was."""
-    from reprolib import studies
+    from reprolib.evidence import recipe
     from reprolib.inference.judge import load_judge
 
+    if not hasattr(recipe(study), "record"):
+        raise ParameterError(f"the recipe {study!r} makes no record", hint="it computes: try reprolib recompute")
     if judge.startswith("openai:"):
         raise ParameterError("a served judge makes no record", hint="no digest pins its weights; try reprolib judge")
     command = " ".join(["reprolib record", study, judge, *(f"-p {text}" for text in p or [])])
-    about = studies.recorder(study)(load_judge(judge), command=command, **_values(p)).manifest
+    about = (
+        recipe(study)
+        .record(load_judge(judge, device=device, shard=shard, ray=ray), command=command, **_values(p))
+        .manifest
+    )
     print(f"{study}/{about.judge}: {about.rows} rows, {about.timed} judged in {about.seconds} s")
 
 

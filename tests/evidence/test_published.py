@@ -52,4 +52,4 @@ def test_row_without_a_locator_is_refused(project):
 
 def test_unknown_table_offers_the_known_ones():
     with pytest.raises(ParameterError, match="leakage_table1"):
-        published.load("leakage_table9")
+        published.load("leakage_tabel1")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprolib.inference.answers import parse_label, read_reply
+from reprolib.inference.api_judge import parse_label, read_reply
 
 SCALE = list("12345")
 RUBRIC = "Score 1 if the summary is bad, 3 if it is fair and 5 if it is excellent."

@@ -26,6 +26,7 @@ import pandas as pd
 import pytest
 
 from reprolib import cli
+from reprolib.evidence import recipe
 from reprolib.inference import JudgeError, weights
 from reprolib.inference.api_judge import ApiJudge
 from reprolib.inference.judge import load_judge
@@ -465,9 +466,7 @@ def test_a_real_server_killed_and_restarted_loses_nothing_and_agrees_with_the_lo
     python = os.environ.get("REPROLIB_SERVER_PYTHON", "")
     if not python or subprocess.run([python, "-c", f"import {kind}"], capture_output=True).returncode:
         pytest.skip(f"REPROLIB_SERVER_PYTHON names no Python that has {kind}")
-    from reprolib.studies.evidence_check import prompts
-
-    asked, port = prompts()["prompt"].tolist()[:24], free_port()
+    asked, port = recipe("evidence_check").prompts()["prompt"].tolist()[:24], free_port()
     judge = load_judge(f"openai:smollm2-135m@http://127.0.0.1:{port}/v1", concurrency=2, attempts=2)
     with real_server(kind, port) as process:
 

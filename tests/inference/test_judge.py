@@ -19,7 +19,7 @@ import torch
 
 from reprolib import cli
 from reprolib.inference import JudgeError, weights
-from reprolib.inference.judge import load_judge, read_prompts, take_shard
+from reprolib.inference.judge import Judge, load_judge, read_prompts
 from reprolib.inference.store import Store
 
 
@@ -170,19 +170,6 @@ def test_the_cost_told_before_is_the_cost_paid(make_judge: Any, forest: list[str
     assert f"{held:,} tokens; to compute: {computed:,} (each shared prefix once" in cost
 
 
-def test_shards_together_are_the_whole_table_in_order() -> None:
-    table = pd.DataFrame({"id": [f"i{n}" for n in range(64)]})
-    for parts in (1, 3, 64, 100):
-        shards = [take_shard(table, f"{part}/{parts}") for part in range(1, parts + 1)]
-        assert pd.concat(shards)["id"].tolist() == table["id"].tolist()
-
-
-@pytest.mark.parametrize("shard", ["0/3", "4/3", "-1/3", "1", "1/", "a/b", "1/3/5", "", "0/0"])
-def test_a_shard_that_does_not_exist_is_refused_with_what_is_allowed(shard: str) -> None:
-    with pytest.raises(JudgeError, match=f"there is no shard '{shard}'; give i/n with i from 1 to n"):
-        take_shard(pd.DataFrame({"id": ["a"]}), shard)
-
-
 @pytest.fixture
 def judge_command(toy_folder: Path, forest: list[str], tmp_path: Path) -> Callable[..., int]:
     """Runs `reprolib judge` over 20 prompts, by the toy model and into one table; labels are 52 letters."""
@@ -274,3 +261,30 @@ def test_smollm2_answers_from_its_wheel_with_the_network_closed() -> None:
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env).stdout
     assert "Paris" in out
     assert load_judge("smollm2-135m").context == 8192
+
+
+def test_choices_are_different_options_and_greedy_ones_follow_the_model_step_by_step(
+    make_judge: Callable[..., Judge], make_model: Callable[..., Any]
+) -> None:
+    model = make_model()
+    judge, options = make_judge(model), [f"{n:03}" for n in range(40)]
+    asked: dict[str, Any] = {"max_new_tokens": 60, "temperature": 1.0, "seed": 3, "options": options, "count": 6}
+    chosen = judge.generate(["Choose: ", "The bus leaves at "], **asked)["text"]
+    assert all(len({*text.split(",")}) == 6 and {*text.split(",")} <= {*options} for text in chosen)
+    again = judge.generate(["The bus leaves at "], **asked)["text"]
+    assert again[0] == chosen[1]  # neither order nor batch matters
+    greedy = judge.generate(["Choose: "], max_new_tokens=60, options=options, count=3)["text"][0]
+    ids = judge.tokens.render("Choose: ", item="").ids
+    left, want = {judge.tokens.ids(option): option for option in options}, []
+    for _ in range(3):  # token by token, by the best of those that some option left begins with
+        spelt: tuple[int, ...] = ()
+        while spelt not in left:
+            logits = model(torch.tensor([ids])).logits[0, -1].tolist()
+            may = {option[len(spelt)] for option in left if option[: len(spelt)] == spelt}
+            spelt += (max(may, key=logits.__getitem__),)
+            ids += spelt[-1:]
+        want.append(left.pop(spelt))
+        ids += judge.tokens.ids(",")
+    assert greedy == ",".join(want)
+    with pytest.raises(JudgeError, match="beginning of another"):
+        judge.generate(["Choose: "], max_new_tokens=9, options=["1", "12"], count=2)

@@ -8,7 +8,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from reprolib.inference import JudgeError
-from reprolib.inference.tokens import Tokens, check_labels, shared_ids, without_extensions
+from reprolib.inference.tokens import Tokens, check_labels, without_extensions
 
 
 class Begins:
@@ -96,15 +96,3 @@ def test_labels_that_cannot_be_compared_are_refused(labels: list[str], message: 
 
 def test_probability_is_added_over_labels_that_exclude_each_other() -> None:
     assert without_extensions([(1,), (1, 2), (3, 4), (3,)]) == [0, 3]
-
-
-def test_two_models_are_aligned_by_token_and_not_by_row(tokenizer: PreTrainedTokenizerFast) -> None:
-    class Other:
-        def get_vocab(self) -> dict[str, int]:
-            vocabulary = dict(tokenizer.get_vocab())
-            vocabulary["A"], vocabulary["B"] = vocabulary["B"], vocabulary["A"]
-            return vocabulary | {"<pad0>": 5000}
-
-    ids = shared_ids(Tokens(tokenizer), Tokens(Other()))
-    swapped = set(tokenizer.convert_tokens_to_ids(["A", "B"]))
-    assert set(ids) == set(range(len(tokenizer))) - swapped

@@ -47,3 +47,13 @@ def test_answers_to_one_question_never_help_to_attribute_each_other():
 def test_counts_are_accepted_as_a_frame():
     counts = pd.DataFrame({"bold": [0, 9] * 30})
     assert predict_author(counts, ["x", "y"] * 30, np.repeat(np.arange(30), 2)).all()
+
+
+def test_a_classifier_of_the_originals_is_lost_without_the_habit_it_learnt():
+    texts = [f"plain words here.{' ' * (1 + (author == 'x'))}more words" for _ in range(40) for author in "xy"]
+    authors, groups = ["x", "y"] * 40, np.repeat(np.arange(40), 2)
+    assert predict_author(texts, authors, groups, ablated=texts).all()
+    stripped = predict_author(texts, authors, groups, ablated=[" ".join(text.split()) for text in texts])
+    assert stripped.mean() == 0.5
+    counts = style_counts(texts)
+    assert predict_author(counts, authors, groups, ablated=counts * 0).mean() == 0.5

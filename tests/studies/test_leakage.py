@@ -4,7 +4,7 @@ import pytest
 
 from reprolib.errors import EvidenceError
 from reprolib.evidence import published
-from reprolib.studies import leakage, leakage_lab
+from reprolib.studies import leakage
 
 # Acceptance numbers computed by hand from the printed rates (percent).
 TABLE1 = {
@@ -89,7 +89,7 @@ def lab(folder, questions=200, bias=0.3, seed=0):
 
 def test_lab_recovers_a_planted_leakage(tmp_path):
     lab(tmp_path, questions=2_000, bias=0.3)
-    (row,) = leakage_lab.lab_table(tmp_path, draws=500).itertuples()
+    (row,) = leakage.lab_table(tmp_path, draws=500).itertuples()
     assert row.low < 30 < row.high
     assert row.n == 2_000
     assert row.high - row.low < 12
@@ -99,15 +99,15 @@ def test_lab_counts_unparsed_games_as_ties_and_says_how_many(tmp_path):
     table = lab(tmp_path)
     table.loc[:9, "verdict"] = "unparsed"
     table.to_parquet(tmp_path / "pairwise.parquet")
-    (row,) = leakage_lab.lab_table(tmp_path, draws=200).itertuples()
+    (row,) = leakage.lab_table(tmp_path, draws=200).itertuples()
     assert row.n_unparsed == 10
 
 
 def test_lab_without_file_or_with_a_bad_verdict_says_so(tmp_path):
     with pytest.raises(EvidenceError, match=r"holds no pairwise\.parquet"):
-        leakage_lab.lab_table(tmp_path)
+        leakage.lab_table(tmp_path)
     table = lab(tmp_path)
     table.loc[0, "verdict"] = "C"
     table.to_parquet(tmp_path / "pairwise.parquet")
     with pytest.raises(EvidenceError, match="verdict is C; allowed: A, B, tie, unparsed"):
-        leakage_lab.lab_table(tmp_path)
+        leakage.lab_table(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.meta_analysis import combine_effects
 
-from reprolib.evidence import download, published
+from reprolib.evidence import download, public, published
 from reprolib.metrics.resampling import multinomial_bootstrap, wilson
 from reprolib.studies import leakage as probes
 
@@ -45,7 +45,7 @@ class TestRecognition:
 
 class TestTypes:
     def test_counts_are_those_counted_by_hand(self):
-        values = probes.question_types().values
+        values = public.result("leakage_types").values
         arena, alpaca = values["counts"]
         assert (sum(arena.values()), sum(alpaca.values()), values["off_list"]) == (500, 805, 2)
         assert (arena["Programming"], alpaca["Programming"], alpaca["Daily life"]) == (366, 142, 276)
@@ -54,7 +54,7 @@ class TestTypes:
         assert (rates["Programming"], rates["Mathematics"], rates["Business"]) == (79.6, 67.6, 82.6)
 
     def test_with_data_they_are_recomputed_and_agree(self, mirror):
-        assert probes.question_types().recomputed
+        assert public.result("leakage_types").recomputed
 
     def test_noise_shrinks_with_the_number_of_questions(self):
         table = probes.type_scores(draws=4_000, seed=1).set_index("type")

@@ -4,12 +4,18 @@
 the text, whatever its position. `DIRECT`: a row a scored item. Failures and ties are rows like any other.
 """
 
+import importlib.util
+import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from reprolib.errors import EvidenceError
+from reprolib.errors import EvidenceError, pick
+from reprolib.project import evidence_dir
 
 
 class Schema(NamedTuple):
@@ -51,3 +57,17 @@ def check_table(table: pd.DataFrame, schema: Schema, *, origin: str) -> pd.DataF
         message = f"{origin} holds a row twice: line {int(twice.to_numpy().argmax()) + 2} repeats a row"
         raise EvidenceError(message, hint=f"unique: {', '.join(schema.key)}")
     return table
+
+
+def recipes() -> dict[str, Path]:
+    """The files `evidence/recipes/NAME.py` by name: modules that make evidence, once, and are not of the package."""
+    return {path.stem: path for path in sorted((evidence_dir() / "recipes").glob("*.py"))}
+
+
+@cache
+def recipe(name: str) -> ModuleType:
+    """The module `evidence/recipes/NAME.py`, imported once; ParameterError if there is none."""
+    spec: Any = importlib.util.spec_from_file_location(f"reprolib.recipes.{name}", pick("recipe", name, recipes()))
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

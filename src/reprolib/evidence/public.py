@@ -1,21 +1,17 @@
-"""Results computed from judgments that others released, whose data is never committed.
+"""Results computed from judgments that others released: committed as `evidence/public/<study>.json`, the data never.
 
-A `@public_study` takes no argument: with the data at hand it computes and compares with the committed
-`evidence/public/<study>.json`, without it returns that and says so; `fetch` brings the data, `write` replaces the file.
+A recipe says how (`public_study`), `result` is what a chapter shows.
 """
 
-import importlib
 import json
 import math
-import pkgutil
 import re
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reprolib.errors import EvidenceError
-from reprolib.evidence import download
+from reprolib.errors import EvidenceError, pick
+from reprolib.evidence import download, recipe, recipes
 from reprolib.project import evidence_dir, write_text
 
 _TOLERANCE = 5e-3  # library versions and processors move a fitted classifier by single texts
@@ -40,50 +36,54 @@ class PublicResult(NamedTuple):
 
 
 Compute = Callable[[dict[str, Path]], dict[str, Any]]
-Study = Callable[..., PublicResult]
-_registered: dict[str, Study] = {}
+_registered: dict[str, tuple[Compute, list[str], bool]] = {}  # with its sources, and whether a page computes it
 
 
-def public_study(study: str, *, sources: list[str], on_page: bool = True) -> Callable[[Compute], Study]:
-    """Register a computation over the pinned files `sources` (names of `evidence/public/sources.toml`).
+def public_study(study: str, *, sources: list[str], on_page: bool = True) -> Callable[[Compute], Compute]:
+    """Register a recipe's computation over the pinned files `sources` (names of `evidence/public/sources.toml`).
 
-    What takes too long for a page (`on_page` False) is computed by `reprolib recompute` alone.
+    It returns what JSON can hold. What takes too long for a page (`on_page` False) is computed by `reprolib recompute`.
     """
 
-    def decorate(compute: Compute) -> Study:
-        @wraps(compute)
-        def result(*, fetch: bool = False, write: bool = False) -> PublicResult:
-            path, known = evidence_dir() / "public" / f"{study}.json", download.sources()
-            digests = {name: known[name].sha256 for name in sources}
-            document = json.loads(path.read_text()) if path.is_file() else {}
-            if document.get("data") != digests and not write:
-                message = f"{path.name} is missing, or was computed from other data than sources.toml pins"
-                raise EvidenceError(message, hint=f"run: reprolib recompute {study} --write")
-            if not (fetch or (on_page and download.at_hand(sources))):
-                return PublicResult(document["values"], digests, False, on_page)
-            values = json.loads(json.dumps(compute(download.fetch(sources))))
-            if write:
-                document = {"study": study, "data": digests, "values": values}
-                text = json.dumps(document, indent=1, sort_keys=True) + "\n"
-                write_text(path, re.sub(r"\[[-\d.,\s]+\]", lambda numbers: "".join(numbers[0].split()), text))
-            elif difference := _difference(document["values"], values):
-                hint = f"inspect it; if the change is meant: reprolib recompute {study} --write"
-                raise EvidenceError(f"{study}: recomputed and committed results differ at {difference}", hint=hint)
-            return PublicResult(values, digests, True, on_page)
+    def register(compute: Compute) -> Compute:
+        _registered[study] = compute, sources, on_page
+        return compute
 
-        _registered[study] = result
-        return result
-
-    return decorate
+    return register
 
 
-def studies() -> dict[str, Study]:
-    """All public studies by name."""
-    from reprolib import studies as package
+def studies() -> list[str]:
+    """The names of all public studies."""
+    for name in recipes():
+        recipe(name)
+    return [*_registered]
 
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
-    return dict(sorted(_registered.items()))
+
+def result(study: str, *, fetch: bool = False, write: bool = False) -> PublicResult:
+    """The result of a public study: with the data at hand computed, and compared with the committed one; else that.
+
+    `fetch` brings the data, `write` replaces the committed result. EvidenceError: they differ, or the data is not the
+    pinned one; ParameterError: no such study.
+    """
+    studies()  # registers them
+    compute, sources, on_page = pick("public study", study, _registered)
+    path, known = evidence_dir() / "public" / f"{study}.json", download.sources()
+    digests = {name: known[name].sha256 for name in sources}
+    document = json.loads(path.read_text()) if path.is_file() else {}
+    if document.get("data") != digests and not write:
+        message = f"{path.name} is missing, or was computed from other data than sources.toml pins"
+        raise EvidenceError(message, hint=f"run: reprolib recompute {study} --write")
+    if not (fetch or (on_page and download.at_hand(sources))):
+        return PublicResult(document["values"], digests, False, on_page)
+    values = json.loads(json.dumps(compute(download.fetch(sources))))
+    if write:
+        document = {"study": study, "data": digests, "values": values}
+        text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+        write_text(path, re.sub(r"\[[-\d.,\s]+\]", lambda numbers: "".join(numbers[0].split()), text))
+    elif difference := _difference(document["values"], values):
+        hint = f"inspect it; if the change is meant: reprolib recompute {study} --write"
+        raise EvidenceError(f"{study}: recomputed and committed results differ at {difference}", hint=hint)
+    return PublicResult(values, digests, True, on_page)
 
 
 def _difference(old: Any, new: Any, where: str = "") -> str:

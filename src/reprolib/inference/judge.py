@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +33,15 @@ Computed = Iterator[tuple[int, Value | JudgeError]]  # by row; an error says why
 _ENOUGH = 32  # rows; after each so many, a run whose labels catch too little probability stops
 
 
-def load_judge(name: str, *, device: str = "cpu", dtype: str = "", **served: Any) -> Judge:
+def load_judge(
+    name: str, *, device: str = "cpu", dtype: str = "", shard: str = "", ray: str = "", **served: Any
+) -> Judge:
     """The judge `name`: a name of models.toml, a path to GGUF or safetensors, or a hub id `owner/model@commit`.
 
     `openai:MODEL@BASE_URL` is a served judge; `served` are the settings of ApiJudge. Any other is loaded on `device`
     ("cpu", "cuda:1") when something has to be computed. `dtype` (float32, bfloat16, float16, float64) overrides the
-    entry's. Raises JudgeError as `weights.resolve`, or for want of a tokenizer.
+    entry's. `shard` and `ray` (or $REPROLIB_RAY) spread the work, see `cluster`. Raises JudgeError as
+    `weights.resolve`, or for want of a tokenizer.
     """
     if name.startswith("openai:"):
         from reprolib.inference.api_judge import ApiJudge
@@ -52,6 +55,12 @@ def load_judge(name: str, *, device: str = "cpu", dtype: str = "", **served: Any
     except (ValueError, OSError) as error:
         message = f"{weights.name} has no usable tokenizer: {error}"
         raise JudgeError(message, hint="it must lie with the weights") from error
+    from reprolib.inference import cluster  # which imports this module
+
+    if shard:
+        return cluster.ShardJudge(weights, Tokens(tokenizer), device, shard)
+    if (address := ray or os.environ.get("REPROLIB_RAY", "no")) != "no":
+        return cluster.RayJudge(weights, Tokens(tokenizer), device, name, address)
     return Judge(weights, Tokens(tokenizer), device, **served)
 
 
@@ -124,27 +133,36 @@ class Judge:
 
     def generate(
         self, prompts: Sequence[Prompt], *, max_new_tokens: int, temperature: float = 0.0, top_p: float = 1.0,
-        repetition_penalty: float = 1.0, seed: int = 0, items: Sequence[str] | None = None,
-        store: Store | None = None, truncate: bool = False, progress: bool = False,
+        repetition_penalty: float = 1.0, seed: int = 0, options: Sequence[str] = (), count: int = 0,
+        items: Sequence[str] | None = None, store: Store | None = None, truncate: bool = False, progress: bool = False,
     ) -> pd.DataFrame:  # fmt: skip
         """Write a continuation of each prompt: greedily at temperature 0, else drawn with a seed.
 
         Each row's random stream is made of `seed` and the prompt, so neither order nor batch changes a text. Settings
-        that a model ships (Qwen2.5: repetition penalty 1.05) act only if given here; `attrs["run"]` lists them. One row
+        that a model ships (Qwen2.5: repetition penalty 1.05) act only if given here; `attrs["run"]` lists them. With
+        `options`, only `count` different ones of them, with commas between, can come out. One row
         a prompt: `item`, `n_tokens` (of the prompt), `cut`, `prompt_digest`, `text`, `n_new` (tokens), `stopped` (False
         if max_new_tokens ended it). JudgeError as `label_logprobs`, or for a setting out of its range.
         """
         sampling: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": float(temperature)}
         sampling |= {"top_p": float(top_p), "repetition_penalty": float(repetition_penalty)}
+        spelt = {self.tokens.ids(option): option for option in options}
+        if len(without_extensions([*spelt])) < len(options) or count > len(options):
+            hint = f"give at least count={count} options, none the beginning of another, such as 001, 002, ..."
+            raise JudgeError("these options cannot be written as a list", hint=hint)
         if max_new_tokens < 1 or temperature < 0 or not 0 < top_p <= 1 or repetition_penalty <= 0:
             allowed = "max_new_tokens >= 1, temperature >= 0, 0 < top_p <= 1, repetition_penalty > 0"
             raise JudgeError(f"a setting of {sampling} is out of range", hint=f"allowed: {allowed}")
         frame, rendered, _ = self._prepare(prompts, (), items, truncate, reserve=max_new_tokens)
-        keys = [self._key(kind="text", ids=prompt.ids, sampling=sampling, seed=seed) for prompt in rendered]
+        asked = {"kind": "text", "sampling": sampling, "seed": seed}
+        asked |= {"options": list(options), "count": count} if options else {}
+        keys = [self._key(ids=prompt.ids, **asked) for prompt in rendered]
 
         def write(todo: list[int]) -> Computed:
             seeds = [(seed, int(rendered[i].digest[:16], 16)) for i in todo]
-            for at, ids in self.engine.generate([rendered[i].ids for i in todo], seeds, **sampling):
+            stop = (self.engine.stop or [0])[0]
+            allowed = partial(_follow, [*spelt], self.tokens.ids(","), count, stop) if options else None
+            for at, ids in self.engine.generate([rendered[i].ids for i in todo], seeds, allowed=allowed, **sampling):
                 stopped = len(ids) < max_new_tokens or ids[-1] in self.engine.stop
                 text = self.tokens.tokenizer.decode(list(ids), skip_special_tokens=True)
                 yield todo[at], {"text": text, "n_new": len(ids), "stopped": stopped}
@@ -259,19 +277,17 @@ def read_prompts(path: Path) -> pd.DataFrame:
     return table
 
 
-def take_shard(table: pd.DataFrame, shard: str) -> pd.DataFrame:
-    """Shard "i/n" of a table, 1 <= i <= n, else JudgeError: neighbouring rows, because neighbours share prefixes.
-
-    When all shards used one store, a last run over the whole table computes only what is missing.
-
-    >>> take_shard(pd.DataFrame({"id": list("abcde")}), "2/2")["id"].tolist()
-    ['c', 'd', 'e']
-    """
-    found = re.fullmatch(r"(\d+)/(\d+)", shard)
-    part, parts = map(int, found.groups()) if found else (0, 0)
-    if not 1 <= part <= parts:
-        raise JudgeError(f"there is no shard {shard!r}", hint="give i/n with i from 1 to n, such as 2/4")
-    return table.iloc[len(table) * (part - 1) // parts : len(table) * part // parts]
+def _follow(options: Iterable[Ids], comma: Ids, count: int, end: int, ids: Ids) -> list[int]:
+    """The ids that may follow `ids` in a list of `count` different options with commas between, and then `end`."""
+    left = [*options]
+    while found := next((option for option in left if ids[: len(option)] == option), None):
+        left, ids = [option for option in left if option != found], ids[len(found) :]
+        if (count := count - 1) <= 0:
+            return [end]
+        if len(ids) < len(comma):
+            return [comma[len(ids)]]
+        ids = ids[len(comma) :]
+    return sorted({option[len(ids)] for option in left if option[: len(ids)] == ids})
 
 
 def _stems(answer: list[Ids]) -> list[Ids]:

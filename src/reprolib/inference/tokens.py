@@ -42,7 +42,7 @@ class Tokens:
         text = prompt if isinstance(prompt, str) else self._chat(prompt, item)
         if not text.strip():
             raise JudgeError(f"item {item}: the prompt is empty", hint="give text or a list of chat messages")
-        ids, bos = self._ids(text), self.tokenizer.bos_token_id
+        ids, bos = self.ids(text), self.tokenizer.bos_token_id
         if isinstance(prompt, str) and bos is not None and bos in self.tokenizer("")["input_ids"]:
             ids = (bos, *ids)
         while bos is not None and ids[:2] == (bos, bos):
@@ -63,7 +63,7 @@ class Tokens:
         """The ids of `label` where it follows the prompt; JudgeError if it would merge with the prompt's last token."""
         key = prompt.text[-_TAIL:], label
         if key not in self._labels:
-            alone, joint = self._ids(prompt.text), self._ids(prompt.text + label)
+            alone, joint = self.ids(prompt.text), self.ids(prompt.text + label)
             if joint[: len(alone)] != alone or len(joint) == len(alone):
                 message = f"item {item}: label {label!r} merges with the end of the prompt {prompt.text[-12:]!r}"
                 raise JudgeError(message, hint="move trailing spaces of the prompt to the front of the labels")
@@ -80,7 +80,8 @@ class Tokens:
         plain = [dict(message) for message in messages]
         return str(self.tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
 
-    def _ids(self, text: str) -> tuple[int, ...]:
+    def ids(self, text: str) -> tuple[int, ...]:
+        """The ids of a text on its own, no special tokens added."""
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -100,12 +101,3 @@ def without_extensions(labels: Sequence[tuple[int, ...]]) -> list[int]:
     """
     begun = [any(other != ids and ids[: len(other)] == other for other in labels) for ids in labels]
     return [index for index, extends in enumerate(begun) if not extends]
-
-
-def shared_ids(main: Tokens, assistant: Tokens) -> list[int]:
-    """Ids of one token in both models (else JudgeError), whose logits may be subtracted; head widths are no guide."""
-    ours, theirs = (side.tokenizer.get_vocab() for side in (main, assistant))
-    ids = sorted(number for token, number in ours.items() if theirs.get(token) == number)
-    if not ids:
-        raise JudgeError("the two tokenizers share no token id", hint="contrast two models of one family")
-    return ids

@@ -122,9 +122,12 @@ class TorchEngine:
 
     def generate(
         self, prompts: Sequence[Ids], seeds: Sequence[Sequence[int]], *, max_new_tokens: int, temperature: float = 0.0,
-        top_p: float = 1.0, repetition_penalty: float = 1.0,
+        top_p: float = 1.0, repetition_penalty: float = 1.0, allowed: Callable[[Ids], list[int]] | None = None,
     ) -> Iterator[tuple[int, Ids]]:  # fmt: skip
-        """Yield each prompt's index and the ids after it, a stop token included; each row draws from its own seed."""
+        """Yield each prompt's index and the ids after it, a stop token included; each row draws from its own seed.
+
+        `allowed` maps the ids written so far to those that may come next (default: all).
+        """
         pad, width = (self.stop or [0])[0], self.model.get_output_embeddings().weight.shape[0]
         # Greedy for transformers: drawing is our last logits processor, which leaves only one possible choice.
         fixed: dict[str, Any] = {"do_sample": False, "eos_token_id": self.stop or None, "pad_token_id": pad}
@@ -137,11 +140,14 @@ class TorchEngine:
         def write(left: list[int]) -> Iterator[tuple[int, Ids]]:
             # A step of generation computes one token a row, so many more rows fit than in a forward of whole prompts.
             lengths = [len(prompts[i]) + max_new_tokens for i in left]
-            for batch in padded(lengths, pack_tokens=16 * self.pack_tokens, most=most):
+            for batch in padded(lengths, pack_tokens=40 * self.pack_tokens, most=most):
                 rows = [left[at] for at in batch]
                 ids, mask = self._pad([prompts[i] for i in rows], "left", pad)
                 draw = [_seeded_draw([seeds[i] for i in rows])] if temperature else []
                 how: dict[str, Any] = {"generation_config": _SETTINGS(**fixed), "logits_processor": [*warpers, *draw]}
+                if allowed:
+                    start = ids.shape[1]
+                    how["prefix_allowed_tokens_fn"] = lambda _, sent, n=start: allowed(tuple(sent[n:].tolist()))
                 out = self.model.generate(ids, attention_mask=mask, **how)
                 for at, row in zip(batch, out[:, ids.shape[1] :].tolist(), strict=True):
                     end = next((n for n, token in enumerate(row) if token in self.stop), len(row))

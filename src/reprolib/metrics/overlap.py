@@ -19,10 +19,7 @@ from reprolib.metrics.resampling import Array, Estimate, bootstrap, cluster_sums
 
 LABELS = ("Generated", "Human", "Tied, chose first", "Tied, chose last", "other")
 _FOUR = (0.25, 0.25, 0.25, 0.25)
-_TOKENS = {
-    "words": r"\w+|[^\w\s]",
-    "13a": r"\d+(?:[.,]\d+)*|[^\W\d_]+|\S",
-}  # 13a: as in translation, 1,000 is one token
+_TOKENS = {"words": r"\w+|[^\w\s]", "13a": r"\d+(?:[.,]\d+)*|[^\W\d_]+|\S"}  # 13a: translation's, 1,000 is one
 READINGS: dict[str, dict[str, Any]] = {
     "base": {},
     "BLEU cased": {"cased": True},

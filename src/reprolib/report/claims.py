@@ -119,9 +119,8 @@ def judge_claim(
 
 def _same_inputs(claim: Claim, printed: float, value: float, inputs: tuple[float, float]) -> Verdict:
     if claim.kind == "count":
-        return (
-            Verdict("reproduced", "equal") if value == printed else Verdict("differs", f"{value:g} is not {printed:g}")
-        )
+        differs = Verdict("differs", f"{value:g} is not {printed:g}")
+        return Verdict("reproduced", "equal") if value == printed else differs
     low, high = printed_interval(printed, claim.decimals)
     if low - 1e-9 <= value < high:
         return Verdict("reproduced", "equal to the printed digits")

@@ -14,15 +14,20 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 from tqdm import tqdm
 
-from reprolib.errors import ChapterError, ReprolibError, pick
-from reprolib.evidence import download
+from reprolib.errors import ChapterError, ParameterError, ReprolibError, pick
+from reprolib.evidence import download, published
 from reprolib.project import digest, files_below, root, write_text
 from reprolib.report import ledger, notebooks
 from reprolib.report.chapters import CHAPTERS, validate
 
 CPU_LIMIT = 15.0  # CPU-seconds of a chapter of the default profile; side by side on one core it costs half more
+LARGE_GPU = 400.0  # TFLOP/s that one GPU of 80 to 141 GB is assumed to sustain
+PLANNED = ("gpu", "paper")  # profiles of models that no chapter runs: they are priced, and recorded on purpose
+_STUDIES = {"score": "score_range", "contrastive": "score_range", "overlap": "overlap", "label": "label_bias"}
 
 
 class Job(NamedTuple):
@@ -43,6 +48,9 @@ def _file(folder: str, chapter: str, kind: str = "json") -> Path:
 def plan(chapters: Sequence[str], *, profile: str, overrides: Mapping[str, Any]) -> list[Job]:
     """The jobs for these chapters (none named: all), validated; nothing is run."""
     preset = pick("profile", profile, tomllib.loads((root() / "notebooks" / "profiles.toml").read_text()))
+    if profile in PLANNED:
+        hint = "see --plan (without -p); record with: reprolib record STUDY MODEL --device cuda, and --shard or --ray"
+        raise ParameterError(f"no chapter runs with the profile {profile!r}", hint=hint)
     models = {chapter: pick("chapter", chapter, CHAPTERS) for chapter in chapters or CHAPTERS}
     for name in overrides:
         pick("parameter", name, {field: model for model in models.values() for field in model.model_fields})
@@ -71,6 +79,41 @@ def show_plan(jobs: Sequence[Job]) -> str:
             lines.append(f"  {name} = {about['default']!r}{allowed}: {about['description']}")
         lines += [f"  given: {name} = {value!r}" for name, value in job.overrides.items()]
     return "\n".join(lines)
+
+
+def costs(chapters: Sequence[str], *, profile: str, tflops: float) -> pd.DataFrame:
+    """What the studies of these chapters (none named: all) ask of models in a profile of `PLANNED`, by step and model.
+
+    Tokens in millions; `pflop`: 2 x parameters x tokens, 6 x in training (linear layers; attention adds a few per
+    cent); `hours` of that at `tflops` TFLOP/s; `..._shared`: each shared prefix computed once; `memory`: GB of bf16
+    weights, in training 16 bytes a parameter (weights, gradients, Adam). NaN: the size is not public.
+    """
+    passes = published.load("score_range_models").assign(study="score_range", profile="gpu paper", calls=4 * 1600)
+    tokens = {"prompt_tokens": 4 * passes["tokens"], "shared_tokens": 4 * passes["tokens_shared"], "new_tokens": 0.0}
+    table = pd.concat([passes.assign(step="coherence, four ranges", **tokens), published.load("costs")])
+    first = {pick("chapter", name, dict.fromkeys(CHAPTERS, name)).split("_")[0] for name in chapters or CHAPTERS}
+    table = table[
+        table["profile"].str.contains(profile) & table["study"].isin([_STUDIES.get(word, word) for word in first])
+    ]
+    if table.empty:
+        raise ParameterError(f"these chapters ask no model anything in {profile!r}", hint="name none to see all")
+    size, trained = table["billions"].where(table["billions"] > 0), table["step"].str.startswith("training")
+    kept = ["study", "step", "model", "calls", *tokens]
+    table = table[kept].assign(billions=size, memory=size * np.where(trained, 16, 2))
+    for kind, read in {"": table["prompt_tokens"], "_shared": table["shared_tokens"]}.items():
+        table[f"pflop{kind}"] = np.where(trained, 6, 2) * size * (read + table["new_tokens"])
+        table[f"hours{kind}"] = table[f"pflop{kind}"] * 1000 / tflops / 3600
+    return table.reset_index(drop=True)
+
+
+def show_costs(table: pd.DataFrame, *, tflops: float) -> str:
+    """The table of `costs` as text, with a total; the total's size and memory are the largest."""
+    total = {**table.sum(numeric_only=True, min_count=1), **table[["billions", "memory"]].max()}
+    whole = pd.concat([table, pd.DataFrame([{"study": "total", "step": "", "model": "", **total}])])
+    style: Any = {"na_rep": "not known", "float_format": "{:,.2f}".format, "formatters": {"calls": "{:,.0f}".format}}
+    notes = "Tokens: millions. Memory: GB of bf16 weights; in training, 16 bytes a parameter. Not known: not public.\n"
+    notes += f"Hours: these FLOP at {tflops:g} TFLOP/s (a large GPU: 400; two CPU cores: 0.1), nothing else."
+    return f"{whole.to_string(index=False, **style)}\n{notes} Totals hold what is known."
 
 
 def run(jobs: Sequence[Job], *, workers: int = 2, time_limit: float = 600.0) -> list[Job]:

@@ -11,15 +11,16 @@ from typing import Any
 
 import pandas as pd
 import pooch
+from markupsafe import Markup
 
 from reprolib.errors import ChapterError
 from reprolib.evidence.recorded import records
-from reprolib.inference.answers import ANSWER_TOKENS
 from reprolib.project import digest, files_below, root, write_text
 from reprolib.report.chapters import CHAPTERS
 from reprolib.report.claims import VERDICTS, load_claims
 from reprolib.report.ledger import Result, anchor, registered
 from reprolib.report.page import render
+from reprolib.report.run import LARGE_GPU, PLANNED, costs
 
 PAPERS = {
     "preference_leakage": "Preference leakage",
@@ -68,12 +69,14 @@ def summary() -> str:
 
 def write_pages() -> None:
     """The ledger (page, JSON, CSV), its summary for the front page, timings and provenance, under book/generated/."""
+    from reprolib.inference.api_judge import ANSWER_TOKENS  # its client takes a second to import
+
     base, rows, decided, claims = root(), _rows(), verdicts(), load_claims().values()
     folder = base / "book" / "generated"
     write_text(folder / "ledger.json", json.dumps(rows, indent=1) + "\n")
     write_text(folder / "ledger.csv", pd.DataFrame(rows).drop(columns="data").to_csv(index=False))
     by_paper = [(name, Counter(decided[c.id] for c in claims if c.paper == paper)) for paper, name in PAPERS.items()]
-    costs = {p.stem: json.loads(p.read_text()) for p in sorted((base / "_build" / "timings").glob("*.json"))}
+    spent = {p.stem: json.loads(p.read_text()) for p in sorted((base / "_build" / "timings").glob("*.json"))}
     files = [base / "constraints.txt", *files_below(base / "evidence")]
     lock = re.findall(r"^([\w.-]+)==(\S+)$", (base / "constraints.txt").read_text(), re.MULTILINE)
     served = []
@@ -82,11 +85,14 @@ def write_pages() -> None:
         table = pd.read_parquet(path).drop_duplicates("prompt_digest")
         told = int(table["n_tokens"].sum()) if "n_tokens" in table else None
         served.append([study, judge, len(table), told, len(table) * ANSWER_TOKENS])
+    plans = {profile: costs([], profile=profile, tflops=LARGE_GPU) for profile in PLANNED}
+    measured = re.findall(r"(?:^\|.*\n)+", (base / "benchmarks" / "README.md").read_text(), re.MULTILINE)[0]
     pages: dict[str, dict[str, Any]] = {
         "ledger": {"rows": rows, "counts": Counter(decided.values()).items(), "papers": PAPERS},
         "summary": {"papers": [(n, c) for n, c in by_paper if c], "verdicts": VERDICTS},
-        "timings": {"costs": costs},
+        "timings": {"costs": spent},
         "served": {"costs": served},
+        "hardware": {"plans": plans, "tflops": LARGE_GPU, "measured": Markup(measured)},
         "provenance": {"files": [(f.relative_to(base), pooch.file_hash(f)) for f in files], "packages": lock},
     }
     for name, values in pages.items():
@@ -106,9 +112,8 @@ def _rows() -> list[dict[str, Any]]:
                  "source": c.source}  # fmt: skip
         for row in found[c.id]:
             name, chapter = anchor(c.id, row["tier"], row["judge"]), row.pop("chapter")
-            rows.append(
-                row | about | {"chapter": chapter, "anchor": name, "link": f"../chapters/{chapter}.html#{name}"}
-            )
+            where = {"chapter": chapter, "anchor": name, "link": f"../chapters/{chapter}.html#{name}"}
+            rows.append(row | about | where)
         if not found[c.id]:
             verdict, reason = ("paper unclear", c.unclear) if c.unclear else ("not attempted", c.not_attempted)
             nothing = {"claim_id": c.id, "tier": c.tier, "verdict": verdict, "reason": reason}

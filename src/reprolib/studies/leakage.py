@@ -6,10 +6,8 @@ of its cells on the same benchmark, an assumption; what follows are weighted sum
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +17,11 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import optimize, stats
 
-from reprolib.evidence import published
-from reprolib.evidence.public import public_study
+from reprolib.errors import EvidenceError
+from reprolib.evidence import PAIRWISE, check_table, public, published
 from reprolib.metrics import allowed_by_rounding
-from reprolib.metrics.leakage import TieRule, pls_of_shares
+from reprolib.metrics.leakage import TieRule, pls_of_shares, two_game_verdict
 from reprolib.metrics.resampling import Array, Estimate, Statistic, bootstrap, cluster_sums, multinomial_bootstrap
-from reprolib.metrics.style import predict_author, style_counts
 
 SLUGS = {"Arena-Hard": "arena_hard", "AlpacaEval 2.0": "alpaca_eval", "Average": "average"}
 PAIR = "GPT-4o & Gemini-1.5"  # the teachers of every score in Tables 2 and 3 and Figure 2
@@ -51,9 +48,8 @@ def table1(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) 
     table["inputs"] = [allowed_by_rounding(mean, rows[["win_a", "win_b"]].to_numpy().ravel()) for rows in cells]
     found = [resample_pls(rows=rows, tie_rule=tie_rule, draws=draws, seed=seed) for rows in cells]
     asked = [int(rows.n.unique().sum()) for rows in cells]  # the questions of one benchmark, or of both
-    return _with_estimates(
-        table, [replace(e, n=n) for e, n in zip(found, asked, strict=True)], ["benchmark", "student"]
-    )
+    found = [replace(estimate, n=n) for estimate, n in zip(found, asked, strict=True)]
+    return _with_estimates(table, found, ["benchmark", "student"])
 
 
 def resample_pls(
@@ -191,18 +187,6 @@ def recognition_bounds(accuracy: float, *, own: float = 1 / 3) -> tuple[float, f
     return (1 - own - accuracy) / (1 - 2 * own), float(excess.min()), float(excess.max())
 
 
-@public_study("leakage_types", sources=["leakage_gemini_judgments", "leakage_arena_types", "leakage_alpaca_types"])
-def question_types(paths: dict[str, Path]) -> dict[str, Any]:
-    """Questions by type (off-list labels are "Others") on Arena-Hard, AlpacaEval; Gemini-1.5's wins for its own."""
-    names = dict(published.load("leakage_question_types")[["label", "type"]].to_numpy())
-    pairs, *lists = (json.loads(path.read_text()) for path in paths.values())
-    labels = [{q["question"]: q["categorization"]["question category"] for q in questions} for questions in lists]
-    own = [labels[1][p["instruction"]] for p in pairs if p["preference"] == 1.0]
-    *counts, wins = (Counter(names.get(x, "Others") for x in found) for found in (*(f.values() for f in labels), own))
-    off_list = sum(x not in names for found in labels for x in found.values())
-    return {"counts": counts, "off_list": off_list, "gemini_student_wins": wins}
-
-
 def type_scores(*, pooled: bool = True, draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
     """The printed PLS (%) of each question type, with the noise that its number of questions brings.
 
@@ -213,7 +197,8 @@ def type_scores(*, pooled: bool = True, draws: int = 10_000, seed: int = 0) -> p
     rates = _related_judges().query("student == 'Mistral-7B' and author_a == 'GPT-4o' and author_b == 'Gemini-1.5'")
     table = published.load("leakage_question_types").rename(columns={"pls": "value"}).sort_values("value")
     names = ["arena_hard", "alpaca_eval"]
-    table[names] = [[counts[name] for counts in question_types().values["counts"]] for name in table.type]
+    counts = public.result("leakage_types").values["counts"]
+    table[names] = [[of_benchmark[name] for of_benchmark in counts] for name in table.type]
     rows = [rates.assign(n=np.repeat(n, 2)) for n in table[names].to_numpy()]
     drawn = [resample_pls(rows=of_type, pooled=pooled, draws=draws, seed=seed) for of_type in rows]
     found = pd.DataFrame(drawn, index=table.index)
@@ -260,40 +245,35 @@ def score_excess(table: pd.DataFrame, members: pd.Series[bool]) -> Estimate:
     return Estimate(fit.params[2], low, high, int(members.sum()), "regression on Arena score, t interval, 95%")
 
 
-@public_study("leakage_gemini_judgments", sources=["leakage_gemini_judgments"])
-def gemini_judgments(paths: dict[str, Path]) -> dict[str, Any]:
-    """What 805 released judgments of Gemini-1.5-flash say about two Mistral students, taught by Gemini and by LLaMA.
+def lab_table(lab: Path, *, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
+    """PLS of a run of your own: `lab` holds `pairwise.parquet`, where each author is named after its teacher.
 
-    The file names neither student; habits and rates say that output 1 is the Gemini student (an inference). Shares are
-    estimates in percent, questions resampled; `separability`: how often each kind of feature names an answer's student.
+    A judge is related to the student whose teacher bears its name; pairs without both related judges are left out. Both
+    orders collapse to one verdict; questions (`cluster_id`) are resampled, both judges together.
+    Columns: condition, pair, n (questions), n_unparsed, pls, low, high (%).
     """
-    items = pd.DataFrame(json.loads(paths["leakage_gemini_judgments"].read_text()))
-    llama_wins = items.preference == 2.0
-    second_wins = items.preference_raw_completion.str.contains("'model': 'model_2', 'rank': 1", regex=False)
-    texts, questions = [*items.output_1, *items.output_2], [*items.instruction] * 2
-    authors = ["Gemini-1.5"] * len(items) + ["LLaMA-3.3"] * len(items)
-    counts = style_counts(texts)
-    spaced = counts.double_spaces > 0
-    named = {
-        "words, marks and spaces": predict_author(texts, authors, questions),
-        "nine format counts": predict_author(counts, authors, questions),
-        "format counts without double spaces": predict_author(counts.drop(columns="double_spaces"), authors, questions),
-        "double-space rule alone": spaced == np.equal(authors, "Gemini-1.5"),
-    }
+    path = lab / "pairwise.parquet"
+    if not path.is_file():
+        message = f"lab={str(lab)!r} holds no pairwise.parquet"
+        raise EvidenceError(message, hint="give the folder a leakage lab run wrote")
+    games = check_table(pd.read_parquet(path), PAIRWISE, origin=str(path))
+    rows = []
+    related = games[(games.judge == games.author_a) | (games.judge == games.author_b)]
+    for (condition, a, b), judged in related.groupby(["condition", "author_a", "author_b"]):
+        if judged.judge.nunique() == 2:
+            asked = judged.groupby(["cluster_id", "pair_id", "judge", "arm", "repetition"])
+            verdict = asked.verdict.agg(lambda verdicts: two_game_verdict(*verdicts)).reset_index()
+            column = verdict.verdict.map({"A": 0, "tie": 1, "B": 2}) + 3 * (verdict.judge == b)
+            e = pls_estimate(cluster_sums(np.eye(6)[column], verdict.cluster_id), tie_rule, draws, seed)
+            rows.append((condition, f"{a} & {b}", e.n, (judged.verdict == "unparsed").sum(), e.value, e.low, e.high))
+    return pd.DataFrame(rows, columns=["condition", "pair", "n", "n_unparsed", "pls", "low", "high"])
 
-    def share(flags: npt.ArrayLike, clusters: npt.ArrayLike) -> dict[str, Any]:
-        sums = cluster_sums(np.column_stack([flags, np.ones(np.size(flags))]), clusters)
-        estimate = bootstrap(sums, lambda s: 100 * s[..., 0] / s[..., 1], draws=2_000, seed=0)
-        rule = "percentile cluster bootstrap over questions, 2000 draws, 95%"
-        return asdict(replace(estimate, n=np.size(flags), rule=rule))
 
-    return {
-        "second_shown_wins": 100 * float(second_wins.mean()),
-        "longer_wins": 100 * float(((items.output_2.str.len() > items.output_1.str.len()) == llama_wins).mean()),
-        "llama_student_rate": share(llama_wins, items.index),
-        "separability": {name: share(right, questions) for name, right in named.items()},
-        "has_double_space": (100 * spaced.groupby(np.array(authors)).mean()).to_dict(),
-    }
+def pls_estimate(sums: Array, tie_rule: TieRule, draws: int, seed: int) -> Estimate:
+    """PLS (%) of questions' (A wins, tie, B wins) by judge a, then judge b, shape (questions, 6), resampled."""
+    return bootstrap(
+        sums, lambda s: 100 * pls_of_shares(s.reshape(*s.shape[:-1], 2, 3), tie_rule=tie_rule), draws=draws, seed=seed
+    )
 
 
 def _related_judges() -> pd.DataFrame:

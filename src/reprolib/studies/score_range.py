@@ -6,35 +6,25 @@ and its logits of the ten digits are kept: every decoding rule of the chapters i
 
 from __future__ import annotations
 
-import json
-import pickle
 import random
-import re
-import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from reprolib.errors import EvidenceError, ParameterError
-from reprolib.evidence import DIRECT, download
-from reprolib.evidence.public import public_study
-from reprolib.evidence.recorded import Manifest, Record, read_record, records, store_folder, write_record
+from reprolib.evidence import DIRECT
+from reprolib.evidence.recorded import Manifest, read_record, records
 from reprolib.metrics.correlation import Coefficient, CrossTable, cross_table
 from reprolib.metrics.resampling import Array, Statistic, bootstrap_each
 from reprolib.metrics.scoring import BETAS, calibrated, contrast, expected, greedy, in_range, penalised
 from reprolib.project import evidence_dir
 
-if TYPE_CHECKING:
-    from reprolib.inference.judge import Judge
-
 STUDY = "score_range"
+ITEMS = Path("recorded", STUDY, "items.parquet")  # below evidence/
 RANGES = {"0-4": 0, "1-5": 1, "2-6": 2, "3-7": 3}  # name to lowest score; five levels each
-ASPECTS = ("coherence", "consistency", "relevance")
 DIGITS = tuple("0123456789")
 SYSTEMS = 16  # summaries an article
 DEV = 10  # articles for tuning, the first in the paper's order
@@ -64,29 +54,6 @@ class Judged(NamedTuple):
         return self._replace(human=self.human[:articles], **cut)
 
 
-class _DataOnly(pickle.Unpickler):
-    """The released file is a pickle of dicts, lists, strings and numbers; anything else in it is refused."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise EvidenceError(f"the file asks for {module}.{name}", hint="it is not the plain data that was released")
-
-
-def summaries() -> pd.DataFrame:
-    """The 1,600 released summaries, in file order: item_id, cluster_id (article, 0 to 99), author (system).
-
-    With the texts `article` and `summary`; coherence, consistency, fluency, relevance: means of three experts, 1 to 5.
-    """
-    with download.fetch(["summeval"])["summeval"].open("rb") as file:
-        data = _DataOnly(file).load().values()
-    rows = [
-        {"cluster_id": number, "author": system, "article": item["src"], "summary": text["sys_summ"], **text["scores"]}
-        for number, item in enumerate(data)
-        for system, text in item["sys_summs"].items()
-    ]
-    table = pd.DataFrame(rows)
-    return table.assign(item_id=table["cluster_id"].map("{:02d}".format) + "-" + table["author"])
-
-
 @cache
 def shuffled() -> tuple[int, ...]:
     """Article numbers in the paper's order: the released development set is the first ten of this shuffle.
@@ -99,75 +66,18 @@ def shuffled() -> tuple[int, ...]:
     return tuple(order)
 
 
-def prompts(*, aspect: str, scale: str, articles: int = 100, prompt_set: str = "own") -> pd.DataFrame:
-    """`summaries` of the first `articles` in `shuffled` order, each with its chat `prompt`, range before the article.
-
-    `prompt_set` "own" is this project's wording, "original" the paper's released one (fetched; sent as one user
-    message). Raises ParameterError for an aspect, range or prompt set that does not exist.
-    """
-    allowed = {"aspect": (aspect, ASPECTS), "scale": (scale, RANGES), "prompt_set": (prompt_set, ("own", "original"))}
-    for name, (given, known) in allowed.items():
-        if given not in known:
-            raise ParameterError(f"{name} is {given!r}", hint=f"allowed: {', '.join(known)}")
-    if prompt_set == "own":
-        own = tomllib.loads((evidence_dir() / "prompts" / "score_range.toml").read_text())
-        text, fill = own["template"], {"aspect": aspect, **own[aspect]}
-    else:
-        text, fill = download.fetch([name := f"range_prompt_{aspect}"])[name].read_text(), {}
-    for place, value in {**fill, "min_range": str(RANGES[scale]), "max_range": str(RANGES[scale] + 4)}.items():
-        text = text.replace(f"{{{place}}}", value)
-    before, between, after = re.split(r"\{\{\w+\}\}", text)
-    table = summaries().set_index("cluster_id", drop=False).loc[list(shuffled()[:articles])].reset_index(drop=True)
-    texts = before + table["article"] + between + table["summary"] + after
-    return table.assign(prompt=[[{"role": "user", "content": text}] for text in texts])
-
-
-def record(
-    judge: Judge, *, command: str, aspect: str = "coherence", scale: str = "1-5", articles: int | str = 100,
-    prompt_set: str = "own",
-) -> Record:  # fmt: skip
-    """One pass of a judge: 16 summaries of each of the first `articles`, kept as the digits' logits, resumable.
-
-    Writes a `direct` table with logit_0 .. logit_9, seen_0 .. seen_9, logsumexp, the 20 likeliest tokens, and the
-    in-range greedy score as value.
-    """
-    from reprolib.inference.store import Store
-
-    started, low = time.monotonic(), RANGES.get(scale, 0)
-    asked = prompts(aspect=aspect, scale=scale, articles=int(articles), prompt_set=prompt_set)
-    common: dict[str, Any] = {"items": asked["item_id"].tolist(), "store": Store(store_folder(STUDY))}
-    scores = judge.label_logprobs(asked["prompt"].tolist(), DIGITS, min_mass=0, progress=True, **common)
-    logits = scores[[f"logit_{digit}" for digit in DIGITS]].astype("float32")
-    fixed = {"study": STUDY, "judge": judge.weights.name, "condition": aspect, "arm": prompt_set, "repetition": 0}
-    fixed |= {
-        "scale_low": low,
-        "scale_high": low + 4,
-        "value": low + logits.iloc[:, low : low + 5].to_numpy().argmax(1),
-    }
-    fixed |= {name: scores[name] for name in ("n_tokens", "logsumexp", "top_ids")}
-    fixed |= {"prompt_digest": scores["prompt_digest"].str[:16], "top_logits": scores["top_logits"].map(np.float32)}
-    fixed |= {f"seen_{digit}": [digit in row[0]["content"] for row in asked["prompt"]] for digit in DIGITS}
-    table = pd.concat([asked[["item_id", "cluster_id", "author"]], logits], axis=1).assign(**fixed)
-    if not _items().is_file():
-        _write_items()
-    made = judge.made(scores.attrs["run"], started=started, command=command)
-    return write_record(table, DIRECT, study=STUDY, judge=_name(judge.weights.name, aspect, scale, prompt_set), **made)
-
-
 def recorded_judges(*, aspect: str = "coherence", prompt_set: str = "own") -> list[str]:
     """Judges with a pass of this aspect in all four ranges."""
     known = {name for study, name in records() if study == STUDY}
     judges = sorted({name.split("_")[0] for name in known})
-    return [judge for judge in judges if all(_name(judge, aspect, scale, prompt_set) in known for scale in RANGES)]
+    return [judge for judge in judges if known.issuperset(record_names(judge, aspect, prompt_set).values())]
 
 
 def load(judge: str, *, aspect: str = "coherence", prompt_set: str = "own") -> Judged:
     """The record of a judge in all four ranges, cut to the articles that all have; EvidenceError if one is missing."""
-    kept = [read_record(STUDY, _name(judge, aspect, scale, prompt_set), DIRECT) for scale in RANGES]
-    rows = min(len(record.table) for record in kept)
-    table = pd.concat([record.table[:rows] for record in kept]).merge(
-        items()[["item_id", aspect]], on="item_id", how="left"
-    )
+    kept = [read_record(STUDY, name, DIRECT) for name in record_names(judge, aspect, prompt_set).values()]
+    rows, people = min(len(record.table) for record in kept), items()[["item_id", aspect]]
+    table = pd.concat([record.table[:rows] for record in kept]).merge(people, on="item_id", how="left")
 
     def grid(columns: list[str]) -> Any:
         return table[columns].to_numpy().reshape(len(RANGES), -1, SYSTEMS, len(columns))
@@ -222,10 +132,8 @@ def agreement(scores: Mapping[str, Array], human: Array, kind: Coefficient = "sp
     ]  # of rules that give the same scores, the first
 
     def tuned(rules: list[CrossTable], weights: Array) -> Array:
-        dev, test = (
-            np.stack([t.correlation(kind)(weights[..., part] @ t.sums[part]) for t in rules])
-            for part in (slice(DEV), slice(DEV, None))
-        )
+        parts = slice(DEV), slice(DEV, None)
+        dev, test = (np.stack([t.correlation(kind)(weights[..., p] @ t.sums[p]) for t in rules]) for p in parts)
         return np.take_along_axis(test, np.nan_to_num(dev, nan=-1).argmax(axis=0)[None], axis=0)[0]
 
     return lambda weights: np.stack(
@@ -257,29 +165,10 @@ def evaluate(
 
 def items() -> pd.DataFrame:
     """Item-level numbers of SummEval, committed without any text: ids, the experts' mean scores, words, digits seen."""
-    return pd.read_parquet(_items())
+    return pd.read_parquet(evidence_dir() / ITEMS)
 
 
-@public_study("score_range_dev", sources=["summeval", "summeval_dev"])
-def development_set(paths: dict[str, Path]) -> dict[str, Any]:
-    """The released development set: articles, items, its share of SummEval, and how many are `shuffled`'s first."""
-    released = pd.DataFrame(json.loads(paths["summeval_dev"].read_text()))
-    ours = summaries().set_index("cluster_id").loc[list(shuffled()[:DEV]), ["article", "summary"]]
-    known, articles = set(ours.itertuples(index=False, name=None)), released["doc_id"].nunique()
-    found = sum(pair in known for pair in zip(released["source"], released["system_output"], strict=True))
-    return {"articles": articles, "items": len(released), "share": 100 * articles / len(shuffled()), "found": found}
-
-
-def _items() -> Path:
-    return evidence_dir() / "recorded" / STUDY / "items.parquet"
-
-
-def _write_items() -> None:
-    table = summaries()
-    words = {f"{kind}_words": table[kind].str.split().str.len() for kind in ("article", "summary")}
-    seen = {f"seen_{d}": table["article"].str.contains(d) | table["summary"].str.contains(d) for d in DIGITS}
-    table.drop(columns=["article", "summary"]).assign(**words, **seen).to_parquet(_items(), index=False)
-
-
-def _name(judge: str, aspect: str, scale: str, prompt_set: str) -> str:
-    return "_".join([judge, aspect, scale, *([] if prompt_set == "own" else [prompt_set])])
+def record_names(judge: str, aspect: str, prompt_set: str) -> dict[str, str]:
+    """What the record of a judge's pass is called, by range."""
+    wording = [] if prompt_set == "own" else [prompt_set]
+    return {scale: "_".join([judge, aspect, scale, *wording]) for scale in RANGES}

@@ -4,17 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from reprolib.evidence import recipe
 from reprolib.metrics.leakage import leakage_log_odds, pls_of_shares
-from reprolib.studies.leakage_lab import (
-    GENERATORS,
-    Plant,
-    lab_table,
-    margins,
-    measure,
-    planted_log_odds,
-    verdict_counts,
-)
+from reprolib.studies.leakage import lab_table
 
+simulations = recipe("simulations")
+GENERATORS, Plant, margins = simulations.GENERATORS, simulations.Plant, simulations.margins
+measure, planted_log_odds, verdict_counts = (
+    simulations.measure,
+    simulations.planted_log_odds,
+    simulations.verdict_counts,
+)
 PLANT = Plant(questions=20_000, training_texts=100_000)
 
 

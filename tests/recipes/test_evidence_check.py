@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from reprolib.errors import EvidenceError
-from reprolib.evidence import PAIRWISE
+from reprolib.evidence import PAIRWISE, recipe
 from reprolib.evidence.recorded import read_record
 from reprolib.inference import load_judge, weights
-from reprolib.studies import evidence_check
 
+evidence_check = recipe("evidence_check")
 SMOLLM2 = "smollm2-135m"
 
 

@@ -6,7 +6,6 @@ and a flawed one (text B), judged in both orders by SmolLM2-135M-Instruct, whose
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,7 @@ import pandas as pd
 
 from reprolib.errors import EvidenceError
 from reprolib.evidence import PAIRWISE
-from reprolib.evidence.recorded import Record, read_record, write_record
+from reprolib.evidence.recorded import Record, ask, read_record, verdicts, write_record
 from reprolib.project import evidence_dir
 
 if TYPE_CHECKING:
@@ -37,16 +36,10 @@ def prompts() -> pd.DataFrame:
 
 def record(judge: Judge, *, command: str) -> Record:
     """Judge all prompts and write the record: a `pairwise` table with `logp_1`, `logp_2` and `in_label_mass`."""
-    started, asked = time.monotonic(), prompts()
-    scores = judge.label_logprobs(asked["prompt"].tolist(), LABELS, items=asked["pair_id"].tolist())
-    numbers = scores[["logp_1", "logp_2", "in_label_mass", "logsumexp", "n_tokens", "prompt_digest"]]
-    margin = (scores["logp_1"] - scores["logp_2"]) * (1 - 2 * asked["order"])
-    table = pd.concat([asked[["pair_id", "order"]], numbers], axis=1).assign(
-        study=STUDY, judge=judge.weights.name, condition="plain", arm="", repetition=0, author_a="sound",
-        author_b="flawed", cluster_id=asked["pair_id"], verdict=np.select([margin > 0, margin < 0], ["A", "B"], "tie"),
-    )  # fmt: skip
-    made = judge.made(scores.attrs["run"], started=started, command=command)
-    return write_record(table, PAIRWISE, study=STUDY, judge=judge.weights.name, **made)
+    asked = prompts()[["pair_id", "order", "prompt"]]
+    table, made = ask(judge, asked, LABELS, study=STUDY, command=command)
+    same = {"condition": "plain", "arm": "", "author_a": "sound", "author_b": "flawed", "cluster_id": table["pair_id"]}
+    return write_record(table.assign(verdict=verdicts(table, LABELS), **same), PAIRWISE, **made)
 
 
 def recheck(judge: Judge, *, kept: Record | None = None, k: int = 8, seed: int = 0) -> float:
