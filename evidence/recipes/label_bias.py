@@ -1,7 +1,8 @@
 """Records of label bias: judges choose sets of constraints, then rate sets, blind and under a claimed source.
 
-After Chae et al., arXiv 2608.18091, with constraints, prompts and models of our own. Three stages, each a record:
-`select` (every judge first), `blind` (every judge rates every judge's sets), `label` (matched sets, seven arms).
+After Chae et al., arXiv 2608.18091, with constraints, prompts and models of our own. Stages, each a record: `select`
+(every judge first), `blind` (every judge rates every judge's sets), `label` (matched sets, seven arms), `json` (the
+paper's form of answer, and how often it fails).
 """
 
 from __future__ import annotations

@@ -165,11 +165,8 @@ def record(study: Annotated[str, Argument(help="a recipe that makes records, suc
     if judge.startswith("openai:"):
         raise ParameterError("a served judge makes no record", hint="no digest pins its weights; try reprolib judge")
     command = " ".join(["reprolib record", study, judge, *(f"-p {text}" for text in p or [])])
-    about = (
-        recipe(study)
-        .record(load_judge(judge, device=device, shard=shard, ray=ray), command=command, **_values(p))
-        .manifest
-    )
+    model = load_judge(judge, device=device, shard=shard, ray=ray)
+    about = recipe(study).record(model, command=command, **_values(p)).manifest
     print(f"{study}/{about.judge}: {about.rows} rows, {about.timed} judged in {about.seconds} s")
 
 

@@ -1,7 +1,6 @@
 """The released fields mean what we say, and records keep texts apart from positions."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +9,7 @@ import pytest
 from reprolib.evidence import download, public, recipe
 from reprolib.metrics.overlap import LABELS, Overlap, overlap
 from reprolib.studies.overlap import REWRITER, recorded_pairs, released_pairs
+from tests.recipes.reader import Reader
 
 study = recipe("overlap")
 
@@ -78,32 +78,17 @@ class TestReleased:
             assert pair.chosen == pytest.approx(rows[key]["self_preference"], abs=5e-3)
 
 
-class Reader:
-    """A judge that prefers the longer text by 0.1 log-odds a word and gives the first place 0.5, with known weights."""
-
-    def __init__(self, name, mass=0.9):
-        self.weights, self.mass = SimpleNamespace(name=name), mass
-
+class Summaries(Reader):
     def generate(self, prompts, **_):
         return pd.DataFrame({"text": [p[0]["content"].split("\n\n")[-1] + " indeed" for p in prompts]})
 
-    def label_logprobs(self, prompts, labels, **_):
-        texts = [p[0]["content"] for p in prompts]
-        parts = [t.split("\n\nsummary_1:\n")[1].rsplit("\n\nWhich", 1)[0].split("\n\nsummary_2:\n") for t in texts]
-        odds = np.array([0.1 * (len(a.split()) - len(b.split())) + 0.5 for a, b in parts])
-        frame = pd.DataFrame({f"logp_{labels[0]}": odds, f"logp_{labels[1]}": 0.0, "in_label_mass": self.mass})
-        frame = frame.assign(logsumexp=0.0, n_tokens=1, prompt_digest=[str(hash(t)) for t in texts])
-        frame.attrs["run"] = {}
-        return frame
-
-    def made(self, run, *, started, command):
-        fields = {"origin": "test", "weights": "none", "dtype": "none", "versions": {}, "hardware": "none"}
-        return fields | {"seconds": 0.0, "date": "2026-01-01", "command": command}
+    def texts(self, prompt):
+        return prompt.split("\n\nsummary_1:\n")[1].rsplit("\n\nWhich", 1)[0].split("\n\nsummary_2:\n")
 
 
 class TestRecord:
     def test_preference_and_position_come_apart_and_one_text_twice_is_never_preferred(self, mirror, project):
-        study.record(Reader(REWRITER), command="test", articles=4)
+        study.record(Summaries(REWRITER), command="test", articles=4)
         pairs, kept = recorded_pairs(REWRITER)
         assert pairs.theta.to_numpy() == pytest.approx(0.1 * (pairs.words_a - pairs.words_b).to_numpy())
         assert pairs.pi.to_numpy() == pytest.approx(np.full(len(pairs), 1.0))
@@ -118,7 +103,7 @@ class TestRecord:
         assert len(plain) == 16
 
     def test_a_judge_that_would_say_something_else_is_other_but_keeps_its_log_odds(self, mirror, project):
-        study.record(Reader(REWRITER, mass=0.1), command="test", articles=1)
+        study.record(Summaries(REWRITER, mass=0.1), command="test", articles=1)
         pairs, _ = recorded_pairs(REWRITER)
         assert set(pairs.label) == {"other"}
         assert pairs.theta.notna().all()

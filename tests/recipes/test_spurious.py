@@ -1,9 +1,7 @@
 """Rules remove what they name and keep the rest; records keep texts apart from positions; results agree with others."""
 
 import re
-from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,6 +9,7 @@ from reprolib.errors import ParameterError
 from reprolib.evidence import PAIRWISE, public, recipe
 from reprolib.evidence.recorded import read_record, records
 from reprolib.metrics.style import style_counts
+from tests.recipes.reader import Reader
 
 study = recipe("spurious")
 
@@ -78,28 +77,15 @@ class TestRules:
             assert study.substitute_words(plain) == plain
 
 
-class Reader:
-    """Prefers the longer text by 0.1 log-odds a word and gives the first place 2.0; rewrites by doubling."""
-
-    def __init__(self, name="reader", mass=0.9):
-        self.weights, self.mass = SimpleNamespace(name=name), mass
+class Answers(Reader):
+    first = 2.0
 
     def generate(self, prompts, **_):
         texts = [p[0]["content"].split("Text:\n")[1] for p in prompts]
         return pd.DataFrame({"text": [f" {text} {text}" for text in texts]})
 
-    def label_logprobs(self, prompts, labels, **_):
-        texts = [p[0]["content"] for p in prompts]
-        parts = [re.fullmatch(r"(?s).*\nAnswer 1:\n(.*)\n\nAnswer 2:\n(.*)\n\nWhich .*", t).groups() for t in texts]
-        odds = np.array([0.1 * (len(a.split()) - len(b.split())) + 2 for a, b in parts])
-        frame = pd.DataFrame({f"logp_{labels[0]}": odds, f"logp_{labels[1]}": 0.0, "in_label_mass": self.mass})
-        frame = frame.assign(logsumexp=0.0, n_tokens=1, prompt_digest=[str(hash(t)) for t in texts])
-        frame.attrs["run"] = {}
-        return frame
-
-    def made(self, run, *, started, command):
-        fields = {"origin": "test", "weights": "none", "dtype": "none", "versions": {}, "hardware": "none"}
-        return fields | {"seconds": 0.0, "date": "2026-01-01", "command": command}
+    def texts(self, prompt):
+        return re.fullmatch(r"(?s).*\nAnswer 1:\n(.*)\n\nAnswer 2:\n(.*)\n\nWhich .*", prompt).groups()
 
 
 def halves(name):
@@ -109,7 +95,7 @@ def halves(name):
 
 class TestRecord:
     def test_preference_follows_the_texts_and_position_cancels(self, mirror, project):
-        study.record(Reader(study.REWRITER), command="test", pairs=3)
+        study.record(Answers(study.REWRITER), command="test", pairs=3)
         items = pd.read_parquet(project / "evidence" / study.ITEMS).set_index(["condition", "pair_id"])
         for condition in study.CONDITIONS:
             both = halves(f"{study.REWRITER}_{condition}")
@@ -125,11 +111,11 @@ class TestRecord:
         }
 
     def test_one_condition_can_be_made_alone_and_an_unknown_one_is_refused(self, mirror, project):
-        study.record(Reader(mass=0.1), command="test", pairs=2, conditions="format")
+        study.record(Answers(mass=0.1), command="test", pairs=2, conditions="format")
         assert [name for s, name in records() if s == study.STUDY and name.startswith("reader")] == ["reader_format"]
         assert set(read_record(study.STUDY, "reader_format", PAIRWISE).table.verdict) == {"unparsed"}
         with pytest.raises(ParameterError, match="no condition 'formats'; did you mean 'format'"):
-            study.record(Reader(), command="test", conditions="formats")
+            study.record(Answers(), command="test", conditions="formats")
 
     def test_the_sample_holds_short_pairs_of_distinct_questions_in_a_fixed_order(self, mirror):
         sample = study.sampled_pairs(study.released_pairs())

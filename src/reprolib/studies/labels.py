@@ -30,7 +30,7 @@ def pool() -> pd.DataFrame:
 
 
 def judges(stage: str) -> list[str]:
-    """Judges with a record of a stage: select, blind or label."""
+    """Judges with a record of a stage: select, blind, label or json."""
     end = f"_{stage}"
     return [name.removesuffix(end) for study, name in records() if study == STUDY and name.endswith(end)]
 
