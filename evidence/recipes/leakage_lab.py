@@ -10,6 +10,7 @@ is recorded. Every answer is in the store, every student a folder beside it: wha
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,13 +23,15 @@ import numpy as np
 import pandas as pd
 from filelock import FileLock
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from scipy import stats
 from tqdm import tqdm
 
 from reprolib.errors import EvidenceError, ParameterError, pick
-from reprolib.evidence import PAIRWISE, download
-from reprolib.evidence.recorded import Record, ask, store_folder, write_record
+from reprolib.evidence import PAIRWISE, check_table, download
+from reprolib.evidence.recorded import Manifest, Record, ask, store_folder, write_record
 from reprolib.inference import Store, load_judge
 from reprolib.inference.weights import resolve
+from reprolib.metrics.leakage import leakage_log_odds
 from reprolib.metrics.style import predict_author, style_counts
 from reprolib.project import evidence_dir, write_text
 from reprolib.training import PAPER, Settings, TrainingError, student_prompt, train
@@ -46,8 +49,10 @@ FIVE = {
     "B>>A": -2,
 }  # labels of the games: how far they lean to the first text
 TWO = ("A", "B")
-_SMALL = Settings(learning_rate=2e-4, batch=8, micro_batch=4, max_length=512, lora_rank=16, dtype="float32")
+_SMALL = Settings(learning_rate=2e-4, batch=8, micro_batch=8, max_length=384, lora_rank=16)
 TRAINING = {"small": {"sft": _SMALL, "dpo": replace(_SMALL, method="dpo", learning_rate=5e-5)}, "paper": PAPER}
+BILLIONS = {"qwen2.5-coder-1.5b": 1.54, "qwen2.5-coder-0.5b": 0.49, "smollm2-135m": 0.135, "gemma-3-270m": 0.268}
+_TASK, _VERDICT = 60, 130  # tokens: a task with its frame, the frame of a verdict
 SHOWN = 3  # questions whose answers are recorded as text
 Load = Callable[..., "Judge"]
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda x: tuple(x.split(",")) if isinstance(x, str) else x)]
@@ -83,8 +88,8 @@ class Lab(BaseModel, frozen=True, extra="forbid"):
     relations: Names = Field(default=("same",), description="same, inherited, family")
     relatives: Names = Field(default=(), description="judges of the relation family, as generator=model")
     training: Literal["small", "paper"] = Field(default="small", description="settings of the training")
-    prompts: int = Field(default=120, ge=2, description="examples of each student")
-    questions: int = Field(default=100, ge=2, description="tasks on which students are judged")
+    prompts: int = Field(default=120, ge=5, description="examples of each student")
+    questions: int = Field(default=100, ge=5, description="tasks on which students are judged")
     tokens: int = Field(default=80, ge=1, description="most tokens of an answer")
     demonstrations: int = Field(default=4, ge=1, description="answers of the teacher in the prompt of icl")
     temperature: float = Field(default=0.7, ge=0, description="at which generators write; students answer greedily")
@@ -125,7 +130,8 @@ class Run:
         self.lab, self.device, self.progress = lab, device, progress
         self.folder = store_folder(lab.lab)
         self.store = Store(self.folder)
-        self._load, self.models, self.failed = load, dict[str, Any](), dict[str, str]()
+        self._load, self.models = load, dict[str, Any]()
+        self.failed, self.losses = dict[str, str](), dict[str, pd.DataFrame]()  # by condition; by student
         described, text = self.folder / "lab.json", lab.model_dump_json(indent=1)
         if described.is_file() and described.read_text() != text:
             message = f"{lab.lab} was begun with other options, which {described.name} in its store holds"
@@ -186,7 +192,8 @@ class Run:
         settings = replace(TRAINING[self.lab.training][cell.method], seed=self.lab.seed)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):  # two judges may run at once, and need the same students
-            train(base, examples, folder, settings, device=self.device, progress=self.progress)
+            losses = train(base, examples, folder, settings, device=self.device, progress=self.progress)
+        self.losses[f"{cell.name(self.lab.students[0])}, {teacher}" if teacher else "people"] = losses
         return folder
 
     def examples(self, teacher: str, cell: Cell) -> pd.DataFrame:
@@ -247,12 +254,6 @@ class Run:
         if not found:
             raise EvidenceError("no student could be made", hint="; ".join(sorted(set(self.failed.values()))))
         return found
-
-    def losses(self) -> pd.DataFrame:
-        """The loss curves of all students: student, step, epoch, loss."""
-        stamps = sorted((self.folder / "students").glob("*/student.json"))
-        curves = [pd.DataFrame(json.loads(s.read_text())["losses"]).assign(student=s.parent.name) for s in stamps]
-        return pd.concat(curves)[["student", "step", "epoch", "loss"]].reset_index(drop=True)
 
     def _texts(self, model: Judge, prompts: Sequence[Any], **how: Any) -> list[str]:
         return [text.strip() for text in self._write(model, prompts, **how)["text"]]
@@ -330,6 +331,101 @@ def lean(table: pd.DataFrame) -> Any:
     return first * (1 - 2 * table["order"].to_numpy())
 
 
+def read(folder: Path) -> tuple[pd.DataFrame, list[Manifest]]:
+    """The records of a lab, one below the other, and how each was made; generators' before other judges'."""
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        hint = "give a folder that reprolib record leakage_lab wrote, under evidence/recorded"
+        raise EvidenceError(f"lab={str(folder)!r} holds no record", hint=hint)
+    found = [(pd.read_parquet(p.with_suffix(".parquet")), Manifest(**json.loads(p.read_text()))) for p in paths]
+    for table, manifest in found:
+        check_table(table, PAIRWISE, origin=manifest.judge)
+    teachers = [*found[0][0]["author_a"].unique(), *found[0][0]["author_b"].unique()]
+    found.sort(key=lambda pair: (pair[1].judge not in teachers, pair[1].judge))
+    return pd.concat([table for table, _ in found], ignore_index=True), [manifest for _, manifest in found]
+
+
+def design(folder: Path) -> pd.DataFrame:
+    """Who did what in a lab, and how often: columns who, what, how many, size."""
+    answers, losses = (pd.read_parquet(folder / f"{name}.parquet") for name in ("answers", "losses"))
+    rows = []
+    for (condition, teacher), own in answers.groupby(["condition", "teacher"], sort=False):
+        who, what = (
+            (teacher, "writes") if condition == "generator" else (f"{condition} student of {teacher}", "answers")
+        )
+        rows.append((who, what, f"{len(own)} texts", f"{own['words'].mean():.0f} words on average"))
+    for student, curve in losses.groupby("student", sort=False):
+        rows.append((student, "is trained", f"{len(curve)} steps", f"{curve['epoch'].max():.0f} epochs"))
+    for manifest in read(folder)[1]:
+        size = f"{manifest.dtype}, {manifest.seconds / 60:.0f} minutes for {manifest.timed:.0f} of them"
+        rows.append((manifest.judge, "judges", f"{manifest.rows} prompts", size))
+    return pd.DataFrame(rows, columns=["who", "what", "how many", "size"])
+
+
+def plan(**options: Any) -> pd.DataFrame:
+    """What a lab asks of its models, before anything runs: rows for `report.run.price`, tokens in millions.
+
+    Lengths are assumed: a task of `_TASK` tokens with its frame, and answers that use all of their limit.
+    """
+    lab = lab_of(**options)
+    answer, cells, k = _TASK + lab.tokens, len(lab.cells), len(lab.generators)
+    tuned = sum(c.method != "icl" for c in lab.cells if c.relation != "family") * k
+    people = any(c.method != "sft" for c in lab.cells)
+    rows = [
+        (f"writing, {name}", name, lab.prompts, lab.prompts * _TASK, lab.prompts * lab.tokens)
+        for name in lab.generators
+    ]
+    epochs = TRAINING[lab.training]["sft"].epochs
+    for base in lab.students:
+        trained = (tuned // len(lab.students) + people) * epochs * lab.prompts * answer
+        rows.append((f"training, {tuned // len(lab.students) + people} students", base, 0, trained, 0))
+        shown = [c.method == "icl" for c in lab.cells if c.student == base]
+        calls = len(shown) * k * lab.questions
+        read = k * lab.questions * sum(_TASK + icl * lab.demonstrations * answer for icl in shown)
+        rows.append(("students' answers", base, calls, read, calls * lab.tokens))
+    calls = cells * math.comb(k, 2) * lab.questions * 3
+    judges = [*lab.generators, "qwen2.5-coder-0.5b"]
+    rows += [("games and single calls", name, calls, calls * (_VERDICT + _TASK + 2 * lab.tokens), 0) for name in judges]
+    table = pd.DataFrame(rows, columns=["step", "model", "calls", "prompt_tokens", "new_tokens"])
+    table[["prompt_tokens", "new_tokens"]] /= 1e6
+    return table.assign(study=STUDY, shared_tokens=table["prompt_tokens"], billions=table["model"].map(BILLIONS))
+
+
+def per_question(table: pd.DataFrame, condition: str, pair: tuple[str, str], judges: tuple[str, str] = ("", "")) -> Any:
+    """Leakage in nats, a value a question: `metrics.leakage.leakage_log_odds` of the games, averaged over both orders.
+
+    `table`: records of several judges, one below the other. `judges` stand for the teachers of the `pair`; by default
+    they are the teachers. Questions that one of them was not asked in both orders are left out.
+    """
+    judges = (judges[0] or pair[0], judges[1] or pair[1])
+    asked = table[(table["arm"] == "games") & (table["condition"] == condition)]
+    asked = asked[(asked["author_a"] == pair[0]) & (asked["author_b"] == pair[1])]
+    wide = asked.assign(lean=lean(asked)).pivot(index="cluster_id", columns=["judge", "order"], values="lean")
+    margins = [wide[judge][0].add(wide[judge][1]) / 2 for judge in judges]
+    return pd.Series(leakage_log_odds(*margins), index=wide.index).dropna()
+
+
+def position(table: pd.DataFrame) -> Any:
+    """How far each judge leans to the text shown first, in nats: a value a pair, of both orders of a game."""
+    games = table[table["arm"] == "games"]
+    games = games.assign(first=lean(games) * (1 - 2 * games["order"]))
+    return games.groupby(["judge", "pair_id"])["first"].mean()
+
+
+def power(effect: Any, sd: float, questions: Any) -> Any:
+    """Chance (0 to 1) that a 95 % interval over `questions` lies above 0, for a mean `effect` and an SD a question."""
+    return stats.norm.cdf(np.asarray(effect) * np.sqrt(questions) / sd - stats.norm.ppf(0.975))
+
+
+def questions_needed(effect: float, sd: float, *, chance: float = 0.8) -> int:
+    """The fewest questions at which `power` reaches `chance`.
+
+    >>> questions_needed(0.5, 1.0), round(float(power(0.5, 1.0, 32)), 2)
+    (32, 0.81)
+    """
+    return math.ceil(((stats.norm.ppf(0.975) + stats.norm.ppf(chance)) * sd / effect) ** 2)
+
+
 def _keep_numbers(run: Run, answers: dict[tuple[str, str], pd.DataFrame]) -> None:
     """Write what is counted in the answers, the loss curves, and the answers to the first `SHOWN` questions.
 
@@ -349,7 +445,8 @@ def _keep_numbers(run: Run, answers: dict[tuple[str, str], pd.DataFrame]) -> Non
     folder = evidence_dir() / "recorded" / run.lab.lab
     folder.mkdir(parents=True, exist_ok=True)
     pd.concat(numbers, ignore_index=True).to_parquet(folder / "answers.parquet", index=False)
-    run.losses().to_parquet(folder / "losses.parquet", index=False)
+    curves = pd.concat([run.losses[name].assign(student=name) for name in sorted(run.losses)])
+    curves.to_parquet(folder / "losses.parquet", index=False)
     shown = [t.head(SHOWN).assign(condition=c, teacher=teacher) for (c, teacher), t in answers.items()]
     pd.concat(shown)[["condition", "teacher", "id", "text"]].to_parquet(folder / "texts.parquet", index=False)
 

@@ -74,9 +74,10 @@ def leakage_log_odds(margin_i: npt.ArrayLike, margin_j: npt.ArrayLike) -> Any:
 def two_game_verdict(*games: str) -> str:
     """One verdict for a question judged in both orders; verdicts name the *texts* "A", "B", "tie" or "unparsed".
 
-    A text wins only if it wins both games; all else is a tie (the paper's `analysis/parse_arenahard.py`).
+    A text wins only if it wins both games; all else is a tie (the paper's `analysis/parse_arenahard.py`). A single game
+    stands for itself.
     """
-    return games[0] if games in (("A", "A"), ("B", "B")) else "tie"
+    return games[0] if {*games} in ({"A"}, {"B"}) else "tie"
 
 
 def error_sums(judged: npt.ArrayLike, human: npt.ArrayLike) -> Array:

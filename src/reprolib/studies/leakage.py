@@ -246,26 +246,27 @@ def score_excess(table: pd.DataFrame, members: pd.Series[bool]) -> Estimate:
 
 
 def lab_table(lab: Path, *, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
-    """PLS of a run of your own: `lab` holds `pairwise.parquet`, where each author is named after its teacher.
+    """PLS of a run of your own: `lab` holds `pairwise.parquet`, or records; each author is named after its teacher.
 
     A judge is related to the student whose teacher bears its name; pairs without both related judges are left out. Both
-    orders collapse to one verdict; questions (`cluster_id`) are resampled, both judges together.
-    Columns: condition, pair, n (questions), n_unparsed, pls, low, high (%).
+    games collapse to one verdict; questions (`cluster_id`) are resampled, both judges together.
+    Columns: condition (and the arm, if it has a name), pair, n (questions), n_unparsed, pls, low, high (%).
     """
-    path = lab / "pairwise.parquet"
-    if not path.is_file():
-        message = f"lab={str(lab)!r} holds no pairwise.parquet"
-        raise EvidenceError(message, hint="give the folder a leakage lab run wrote")
-    games = check_table(pd.read_parquet(path), PAIRWISE, origin=str(path))
+    records = [path.with_suffix(".parquet") for path in sorted(lab.glob("*.json"))]
+    if not (paths := [*lab.glob("pairwise.parquet")] or records):
+        message = f"lab={str(lab)!r} holds no pairwise.parquet and no record"
+        raise EvidenceError(message, hint="give the folder a leakage lab run wrote, under evidence/recorded")
+    games = pd.concat([check_table(pd.read_parquet(path), PAIRWISE, origin=str(path)) for path in paths])
     rows = []
     related = games[(games.judge == games.author_a) | (games.judge == games.author_b)]
-    for (condition, a, b), judged in related.groupby(["condition", "author_a", "author_b"]):
+    for (condition, arm, a, b), judged in related.groupby(["condition", "arm", "author_a", "author_b"]):
         if judged.judge.nunique() == 2:
-            asked = judged.groupby(["cluster_id", "pair_id", "judge", "arm", "repetition"])
+            asked = judged.groupby(["cluster_id", "pair_id", "judge", "repetition"])
             verdict = asked.verdict.agg(lambda verdicts: two_game_verdict(*verdicts)).reset_index()
             column = verdict.verdict.map({"A": 0, "tie": 1, "B": 2}) + 3 * (verdict.judge == b)
             e = pls_estimate(cluster_sums(np.eye(6)[column], verdict.cluster_id), tie_rule, draws, seed)
-            rows.append((condition, f"{a} & {b}", e.n, (judged.verdict == "unparsed").sum(), e.value, e.low, e.high))
+            unparsed, name = (judged.verdict == "unparsed").sum(), ", ".join(filter(None, (condition, arm)))
+            rows.append((name, f"{a} & {b}", e.n, unparsed, e.value, e.low, e.high))
     return pd.DataFrame(rows, columns=["condition", "pair", "n", "n_unparsed", "pls", "low", "high"])
 
 

@@ -1,19 +1,16 @@
 """Students: what training changes, what it costs to be stopped, and what it refuses."""
 
-import json
 import math
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import pandas as pd
 import pooch
 import pytest
 
 from reprolib.inference.judge import load_judge
-from tests.inference.conftest import make_model, tokenizer, toy_folder  # noqa: F401  (fixtures)
 from reprolib.training import PAPER, Settings, TrainingError, student_prompt, train
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -85,7 +82,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import transformers
-from tests.test_training import FAST, examples
+from tests.training.test_training import FAST, examples
 from reprolib.training import train
 
 at = int(sys.argv[3])
@@ -100,7 +97,7 @@ train(Path(sys.argv[1]), examples(), Path(sys.argv[2]), FAST)
 """
 
 
-@pytest.mark.parametrize("at", [1, 7])
+@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.slow), 7])
 def test_a_killed_training_goes_on_to_the_same_weights(root, toy_folder, tmp_path, at):
     whole = train(toy_folder, examples(), tmp_path / "whole", FAST)
     script = [sys.executable, "-c", KILLED, str(toy_folder), str(tmp_path / "killed"), str(at)]
