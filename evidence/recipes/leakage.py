@@ -21,7 +21,7 @@ from reprolib.metrics.style import predict_author, style_counts
 @public_study("leakage_types", sources=["leakage_gemini_judgments", "leakage_arena_types", "leakage_alpaca_types"])
 def question_types(paths: dict[str, Path]) -> dict[str, Any]:
     """Questions by type (off-list labels are "Others") on Arena-Hard, AlpacaEval; Gemini-1.5's wins for its own."""
-    names = dict(published.load("leakage_question_types")[["label", "type"]].to_numpy())
+    names = dict(published("leakage_question_types")[["label", "type"]].to_numpy())
     pairs, *lists = (json.loads(path.read_text()) for path in paths.values())
     labels = [{q["question"]: q["categorization"]["question category"] for q in questions} for questions in lists]
     own = [labels[1][p["instruction"]] for p in pairs if p["preference"] == 1.0]

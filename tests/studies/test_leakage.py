@@ -50,7 +50,7 @@ def test_placebo_matches_a_hand_computed_row():
 
 
 def test_the_two_unbalanced_rows_are_found():
-    totals = published.load("leakage_raw_rates")[["win_a", "tie", "win_b"]].sum(axis=1).round(1)
+    totals = published("leakage_raw_rates")[["win_a", "tie", "win_b"]].sum(axis=1).round(1)
     assert sorted(totals[(totals - 100).abs() > 0.15]) == [99.0, 100.6]
 
 

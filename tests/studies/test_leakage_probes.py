@@ -12,7 +12,7 @@ from reprolib.studies import leakage as probes
 
 
 def boards():
-    return published.load("leakage_leaderboards")
+    return published("leakage_leaderboards")
 
 
 class TestRecognition:
@@ -33,13 +33,13 @@ class TestRecognition:
         assert probes.recognition_bounds(float(np.mean(own == yes)))[0] == pytest.approx(0.77, abs=0.02)
 
     def test_llama_lies_16_standard_errors_below_a_coin_and_one_count_gives_berts_accuracy(self):
-        llama = published.load("leakage_recognition").query("judge == 'LLaMA-3.3' and design == 'pairwise'").iloc[0]
+        llama = published("leakage_recognition").query("judge == 'LLaMA-3.3' and design == 'pairwise'").iloc[0]
         assert (50 - llama.accuracy) / 100 / np.sqrt(0.25 / llama.n) == pytest.approx(16.2, abs=0.05)
         assert [k for k in range(484) if round(100 * k / 483, 1) == 82.4] == [398]
         assert wilson(398, 483).scaled(100).text() == "82.4 [78.8, 85.5]"
 
     def test_own_student_is_first_always_half_the_time_and_never(self):
-        first = published.load("leakage_recognition_order").groupby("judge").own_first.mean()
+        first = published("leakage_recognition_order").groupby("judge").own_first.mean()
         assert first.to_dict() == {"GPT-4o": 1.0, "Gemini-1.5": 0.5, "LLaMA-3.3": 0.0}
 
 
@@ -96,7 +96,7 @@ class TestLeaderboards:
     @pytest.mark.parametrize("version", ["v1.3", "v1.5"])
     def test_other_versions_of_vicuna_gain_two_positions(self, version):
         table = boards().set_index("arena_name")
-        table.update(published.load("leakage_model_versions").query("version == @version").set_index("arena_name")
+        table.update(published("leakage_model_versions").query("version == @version").set_index("arena_name")
                      [["lc_win_rate"]])  # fmt: skip
         table = table.reset_index()
         assert probes.rank_gaps(table)[table.arena_name.str.startswith("Vicuna")].mean() == 2
@@ -145,7 +145,7 @@ class TestLeaderboards:
         for row in boards().itertuples():
             assert arena[row.arena_name] == (row.arena_row, row.score, row.plus, row.minus)
             assert alpaca[row.alpaca_name] == (row.alpaca_rank, row.lc_win_rate, row.win_rate)
-        for row in published.load("leakage_model_versions").query("version == 'v1.3'").itertuples():
+        for row in published("leakage_model_versions").query("version == 'v1.3'").itertuples():
             assert alpaca[f"{row.arena_name.replace('-', ' ')} v1.3"][1:] == (row.lc_win_rate, row.win_rate)
 
 

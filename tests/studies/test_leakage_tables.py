@@ -27,7 +27,7 @@ def test_noise_of_table_1_has_the_width_of_an_independent_bootstrap(noise):
 
 
 def test_known_rows_keep_their_own_noise_and_the_factor_scales_the_others_only(noise):
-    table = published.load("leakage_table2")
+    table = published("leakage_table2")
     once, twice = (tables.with_noise(table, noise, known="relation == 'same model'", factor=f) for f in (1, 2))
     arena = once[once.benchmark == "Arena-Hard"].sd
     assert arena.iloc[0] == pytest.approx(noise.sd.iloc[0])
@@ -36,7 +36,7 @@ def test_known_rows_keep_their_own_noise_and_the_factor_scales_the_others_only(n
 
 
 def test_averages_are_those_of_the_two_scores_and_carry_both_noises(noise):
-    cells = tables.with_noise(published.load("leakage_table2"), noise, known="relation == 'same model'")
+    cells = tables.with_noise(published("leakage_table2"), noise, known="relation == 'same model'")
     average = cells[cells.benchmark == "Average"]
     assert average.value.tolist() == pytest.approx([23.55, 19.25, 22.3, 8.85, 2.75])
     assert average.printed.tolist() == [23.6, 19.3, 22.3, 8.9, 2.8]
@@ -70,7 +70,7 @@ def test_how_often_an_order_returns_matches_the_normal_distribution():
 
 
 def test_the_four_mixing_fits_match_other_code(noise):
-    mixing = tables.with_noise(published.load("leakage_mixing"), noise, known="share == 100")
+    mixing = tables.with_noise(published("leakage_mixing"), noise, known="share == 100")
     for (filler, benchmark), (slope, intercept, r2) in FITS.items():
         rows = mixing[(mixing.filler == filler) & (mixing.benchmark == benchmark)]
         fit, other = tables.line(rows, rows.share), stats.linregress(rows.share, rows.value)
@@ -91,7 +91,7 @@ def test_intervals_of_a_line_cover_as_often_as_they_say():
 def test_a_common_slope_within_groups_matches_statsmodels():
     import statsmodels.formula.api as smf
 
-    rows = published.load("leakage_size").query("benchmark == 'Arena-Hard'").rename(columns={"pls": "value"})
+    rows = published("leakage_size").query("benchmark == 'Arena-Hard'").rename(columns={"pls": "value"})
     rows = rows.assign(doublings=np.log2(rows.billions), sd=4.5, n=500, wobble=0.0)
     fit = tables.line(rows, rows.doublings, groups=rows.series)
     other = smf.ols("value ~ doublings + series", rows).fit()

@@ -42,7 +42,7 @@ def table1(*, tie_rule: TieRule = "strict", draws: int = 10_000, seed: int = 0) 
         a, b = np.moveaxis(wins.reshape(-1, 2, 2), -1, 0)
         return 100 * float(pls_of_shares(np.stack([a, 100 - a - b, b], axis=-1), tie_rule=tie_rule).mean())
 
-    related, table = _related_judges(), published.load("leakage_table1").rename(columns={"pls": "printed"})
+    related, table = _related_judges(), published("leakage_table1").rename(columns={"pls": "printed"})
     groups = pd.concat([related, related.assign(benchmark="Average")]).groupby(_ROW)
     cells = [groups.get_group(key) for key in table[_ROW].itertuples(index=False, name=None)]
     table["inputs"] = [allowed_by_rounding(mean, rows[["win_a", "win_b"]].to_numpy().ravel()) for rows in cells]
@@ -76,7 +76,7 @@ def third_judge(*, tie_rule: TieRule = "strict") -> pd.DataFrame:
     Columns: those of a cell, judge_k (the third), both (PLS of judges a and b), a_alone (a against k), b_alone (k
     against b), k_sum (the printed sum of judge k's rates: 100 unless a digit is wrong).
     """
-    rates = published.load("leakage_raw_rates")
+    rates = published("leakage_raw_rates")
     a, b = (rates[rates.judge == rates[author]] for author in ("author_a", "author_b"))
     k = rates.drop([*a.index, *b.index])
 
@@ -93,7 +93,7 @@ def human_gaps(*, draws: int = 10_000, seed: int = 0) -> pd.DataFrame:
     Columns: as in `table1`, judged and human (win rates of the judge's own student, %), judge. The intervals take judge
     and humans as independent samples: conservative.
     """
-    study, pair = published.load("leakage_human_study").rename(columns={"win_a": "judged"}), ["author_a", "author_b"]
+    study, pair = published("leakage_human_study").rename(columns={"win_a": "judged"}), ["author_a", "author_b"]
     people = study[study.judge == "human"].set_index(pair).judged.rename("human")
     gaps = study.query(_RELATED).join(people, on=pair).reset_index(drop=True)
     own = ["judged", "human"]
@@ -195,7 +195,7 @@ def type_scores(*, pooled: bool = True, draws: int = 10_000, seed: int = 0) -> p
     value, low, high, sd, mix (the score that the type's mix of benchmarks alone would give).
     """
     rates = _related_judges().query("student == 'Mistral-7B' and author_a == 'GPT-4o' and author_b == 'Gemini-1.5'")
-    table = published.load("leakage_question_types").rename(columns={"pls": "value"}).sort_values("value")
+    table = published("leakage_question_types").rename(columns={"pls": "value"}).sort_values("value")
     names = ["arena_hard", "alpaca_eval"]
     counts = public.result("leakage_types").values["counts"]
     table[names] = [[of_benchmark[name] for of_benchmark in counts] for name in table.type]
@@ -278,7 +278,7 @@ def pls_estimate(sums: Array, tie_rule: TieRule, draws: int, seed: int) -> Estim
 
 def _related_judges() -> pd.DataFrame:
     """The raw rates behind Table 1, in its order: benchmark, student and pair, then judge a and judge b; 24 rows."""
-    return published.load("leakage_raw_rates").query(_RELATED)
+    return published("leakage_raw_rates").query(_RELATED)
 
 
 def _with_estimates(table: pd.DataFrame, found: Sequence[Estimate], named_by: list[str]) -> pd.DataFrame:
