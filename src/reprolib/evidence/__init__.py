@@ -79,7 +79,7 @@ def published(name: str) -> pd.DataFrame:
 
 
 def recipes() -> dict[str, Path]:
-    """The files `evidence/recipes/NAME.py` by name: modules for one page or one file of evidence, not of the package."""
+    """The files `evidence/recipes/NAME.py` by name: modules for one page or one file of evidence, not a library."""
     return {path.stem: path for path in sorted((evidence_dir() / "recipes").glob("*.py"))}
 
 
