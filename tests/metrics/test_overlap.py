@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 
-from reprolib.metrics.overlap import LABELS, READINGS, expected_shares, overlap, semantic_similarity, slope, tie_label
+from reprolib.metrics.overlap import LABELS, READINGS, expected_shares, overlap, slope, tie_label
 
 TEXT = "The committee met on Monday, heard 1,200 people and decided nothing at all."
 
@@ -46,12 +46,6 @@ def test_readings_differ_where_they_should_and_nothing_warns():
 
 def test_line_breaks_are_no_words():
     assert overlap("He won.\nShe lost.", "He won. She lost.") == pytest.approx((1, 1, 1, 1))
-
-
-def test_semantic_similarity_is_the_cosine_of_the_embeddings():
-    vectors = {"a": [1, 0], "b": [1, 1], "c": [0, 3]}
-    found = semantic_similarity(["a", "a"], ["b", "c"], lambda texts: [vectors[text] for text in texts])
-    assert found == pytest.approx([np.sqrt(0.5), 0])
 
 
 def test_labels_exchange_generated_and_human_when_the_texts_change_names_and_keep_ties():

@@ -1,4 +1,4 @@
-"""The released fields mean what we say, and records keep texts apart from positions."""
+"""The released fields mean what we say, records keep texts apart from positions, and planted effects come back."""
 
 import json
 
@@ -8,14 +8,13 @@ import pytest
 
 from reprolib.evidence import download, public, recipe
 from reprolib.metrics.overlap import LABELS, Overlap, overlap
-from reprolib.studies.overlap import REWRITER, recorded_pairs, released_pairs
 from tests.recipes.reader import Reader
 
 study = recipe("overlap")
 
 
 def committed():
-    return released_pairs(public.result("overlap").values)
+    return study.released_pairs(public.result("overlap").values)
 
 
 def raw(mirror, data, judge):
@@ -88,8 +87,8 @@ class Summaries(Reader):
 
 class TestRecord:
     def test_preference_and_position_come_apart_and_one_text_twice_is_never_preferred(self, mirror, project):
-        study.record(Summaries(REWRITER), command="test", articles=4)
-        pairs, kept = recorded_pairs(REWRITER)
+        study.record(Summaries(study.REWRITER), command="test", articles=4)
+        pairs, kept = study.recorded_pairs(study.REWRITER)
         assert pairs.theta.to_numpy() == pytest.approx(0.1 * (pairs.words_a - pairs.words_b).to_numpy())
         assert pairs.pi.to_numpy() == pytest.approx(np.full(len(pairs), 1.0))
         same = pairs[pairs.condition == "same"]
@@ -99,12 +98,12 @@ class TestRecord:
         assert pairs.groupby("condition").size().to_dict() == {
             "human": 16, "models": 12, "rewritten_human": 8, "rewritten_gpt4": 8, "same": 8,
         }  # fmt: skip
-        plain = recorded_pairs(REWRITER, arm="plain")[0]
+        plain = study.recorded_pairs(study.REWRITER, arm="plain")[0]
         assert len(plain) == 16
 
     def test_a_judge_that_would_say_something_else_is_other_but_keeps_its_log_odds(self, mirror, project):
-        study.record(Summaries(REWRITER, mass=0.1), command="test", articles=1)
-        pairs, _ = recorded_pairs(REWRITER)
+        study.record(Summaries(study.REWRITER, mass=0.1), command="test", articles=1)
+        pairs, _ = study.recorded_pairs(study.REWRITER)
         assert set(pairs.label) == {"other"}
         assert pairs.theta.notna().all()
 
@@ -161,3 +160,37 @@ class TestLengthFilter:
         except (ConnectionError, ValueError, OSError):
             pytest.skip(f"{hub} is not in the cache of datasets")
         assert len(table) == kept
+
+
+class TestEffects:
+    def test_the_simulated_judge_gives_back_what_was_planted(self):
+        table = recipe("simulations").simulated_pairs(weight=2.5, position=-0.8, seed=3)
+        found = study.effect(table, length=False, draws=300)
+        assert found.low < -2.5 < found.high
+        assert study.effect(table, y="pi", length=False, draws=100).value == pytest.approx(0)
+        logit = study.verdict_slope(table)
+        assert logit.low < -2.4 < logit.high
+
+    def test_constant_position_and_difference_alone_give_the_papers_picture(self):
+        table = recipe("simulations").simulated_pairs(seed=3)
+        shares = table.groupby(table.overlap // 0.1).label.value_counts(normalize=True).unstack(fill_value=0)
+        assert shares.Generated.is_monotonic_decreasing
+        assert shares.Human.max() < 0.25
+        ties = shares[LABELS[2]] + shares[LABELS[3]]
+        assert ties.iloc[-1] - ties.iloc[0] > 0.3
+
+    def test_an_excess_that_was_planted_is_found_and_none_where_there_is_none(self):
+        models = recipe("simulations").simulated_pairs(weight=1.0, seed=1).assign(human=False, cell="models")
+        for weight, planted in ((3.0, -2.0), (1.0, 0.0)):
+            both = pd.concat([recipe("simulations").simulated_pairs(weight=weight, seed=2), models])
+            found = study.effect(both, "excess", length=False, draws=300)
+            assert found.low < planted < found.high
+            assert found.high - found.low < 0.5
+
+    def test_length_is_held_fixed(self):
+        rng = np.random.default_rng(0)
+        table = recipe("simulations").simulated_pairs(seed=0)
+        table["log_ratio"] = 2 * table.overlap + rng.normal(0, 0.1, len(table))
+        table["theta"] = -1.5 * table.overlap + 3 * table.log_ratio
+        assert study.effect(table, draws=100).value == pytest.approx(-1.5)
+        assert study.effect(table, length=False, draws=100).value > 3

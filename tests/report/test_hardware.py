@@ -42,7 +42,7 @@ def test_overlap_has_the_calls_and_tokens_of_the_full_grid():
     written = table[table.step.str.contains("summaries")]
     assert written.groupby(written.step.str.startswith("rewritten")).calls.sum().tolist() == [2810, 3934]
     assert written.calls.sum() == 6744
-    sizes = published.load("overlap_models").set_index("model").billions
+    sizes = published("overlap_models").set_index("model").billions
     known = table.dropna(subset="billions")
     assert (known.billions == known.model.map(sizes)).all()
     assert set(table.model) == set(sizes.index)

@@ -43,21 +43,9 @@ def test_rounding_of_inputs_explains_the_cells_that_print_differently():
     assert (low, high) == pytest.approx((19.62, 19.85), abs=0.005)
 
 
-def test_placebo_matches_a_hand_computed_row():
-    # Mistral, GPT-4o & Gemini on Arena-Hard with LLaMA as reference: 28.7 / 10.0 / 19.4
-    row = leakage.third_judge().iloc[0]
-    assert (row.both, row.a_alone, row.b_alone) == pytest.approx((28.7, 10.0, 19.4), abs=0.05)
-
-
 def test_the_two_unbalanced_rows_are_found():
-    totals = published.load("leakage_raw_rates")[["win_a", "tie", "win_b"]].sum(axis=1).round(1)
+    totals = published("leakage_raw_rates")[["win_a", "tie", "win_b"]].sum(axis=1).round(1)
     assert sorted(totals[(totals - 100).abs() > 0.15]) == [99.0, 100.6]
-
-
-def test_human_gaps_match_the_printed_rates():
-    gaps = leakage.human_gaps(draws=100).value.round(1)
-    assert gaps.to_dict() == {"gpt.gpt_gemini": 5.4, "gemini.gpt_gemini": 12.8, "gpt.gpt_llama": 5.8,
-                    "llama.gpt_llama": -10.1, "llama.llama_gemini": 3.0, "gemini.llama_gemini": 18.9}  # fmt: skip
 
 
 def test_benchmark_gap_vanishes_with_half_credit():

@@ -6,6 +6,7 @@ the text, whatever its position. `DIRECT`: a row a scored item. Failures and tie
 
 import importlib.util
 import sys
+import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -59,8 +60,26 @@ def check_table(table: pd.DataFrame, schema: Schema, *, origin: str) -> pd.DataF
     return table
 
 
+def published(name: str) -> pd.DataFrame:
+    """The published table `name`, checked against `evidence/published/tables.toml`, else EvidenceError.
+
+    Rates are in percent, 0 to 100; every row carries `source` and `locator`.
+
+    >>> published("leakage_table1").query("benchmark == 'Arena-Hard'").pls.tolist()
+    [28.7, -1.5, 13.1, 37.1, 1.0, 25.4]
+    """
+    folder = evidence_dir() / "published"
+    about = pick("published table", name, tomllib.loads((folder / "tables.toml").read_text()))
+    key, rates = tuple(about["key"]), tuple(about["rates"])
+    schema = Schema(name, (*key, *rates, *about["other"], "source", "locator"), key, rates=rates)
+    table = check_table(pd.read_csv(folder / f"{name}.csv"), schema, origin=f"{name}.csv")
+    if empty := [c for c in schema.columns if table[c].isna().any()]:
+        raise EvidenceError(f"{name}.csv has an empty cell in {', '.join(empty)}", hint="every cell needs a value")
+    return table
+
+
 def recipes() -> dict[str, Path]:
-    """The files `evidence/recipes/NAME.py` by name: modules that make evidence, once, and are not of the package."""
+    """The files `evidence/recipes/NAME.py` by name: modules for one page or one file of evidence, not a library."""
     return {path.stem: path for path in sorted((evidence_dir() / "recipes").glob("*.py"))}
 
 

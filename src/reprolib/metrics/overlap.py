@@ -7,7 +7,7 @@ smoothing open: `READINGS` holds the choices. Identical texts of four tokens or 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -62,14 +62,6 @@ def overlap(
     bleu = sentence_bleu([words(reference)], words(text), weights=[(1.0,), four], smoothing_function=smooth)
     scores = _rouge(stem).score(reference, text)
     return Overlap(*bleu, *(float(getattr(scores[name], rouge)) for name in ("rouge1", "rouge2")))
-
-
-def semantic_similarity(
-    texts: Sequence[str], references: Sequence[str], embed: Callable[[Sequence[str]], Any]
-) -> Array:
-    """Cosine of each pair's embeddings, -1 to 1, shape (n,); `embed` maps n texts to (n, d): the reader's own model."""
-    a, b = (np.asarray(embed(side), dtype=float) for side in (texts, references))
-    return np.asarray((a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1))
 
 
 def tie_label(shown_first: str, shown_second: str) -> str:

@@ -100,9 +100,3 @@ def knn_correct(matrix: npt.ArrayLike, authors: npt.ArrayLike, k: int) -> npt.ND
     seats = closer + level * (k - closer.sum(axis=1, keepdims=True)) / level.sum(axis=1, keepdims=True)
     nearest = np.stack([near[:, own == a].max(axis=1) for a in range(own.max() + 1)], axis=1)
     return np.asarray(np.lexsort((average.round(9), nearest, (seats @ of).round(9)), axis=-1)[:, -1] == own)
-
-
-def knn_chance(authors: npt.ArrayLike) -> float:
-    """Chance that a random other set has the same author: (sets of the author - 1) / (n - 1), averaged over sets."""
-    sizes = np.unique(np.asarray(authors), return_counts=True)[1]
-    return float((sizes * (sizes - 1)).sum() / (sizes.sum() * (sizes.sum() - 1)))

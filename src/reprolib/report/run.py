@@ -88,9 +88,9 @@ def costs(chapters: Sequence[str], *, profile: str, tflops: float) -> pd.DataFra
     cent); `hours` of that at `tflops` TFLOP/s; `..._shared`: each shared prefix computed once; `memory`: GB of bf16
     weights, in training 16 bytes a parameter (weights, gradients, Adam). NaN: the size is not public.
     """
-    passes = published.load("score_range_models").assign(study="score_range", profile="gpu paper", calls=4 * 1600)
+    passes = published("score_range_models").assign(study="score_range", profile="gpu paper", calls=4 * 1600)
     tokens = {"prompt_tokens": 4 * passes["tokens"], "shared_tokens": 4 * passes["tokens_shared"], "new_tokens": 0.0}
-    table = pd.concat([passes.assign(step="coherence, four ranges", **tokens), published.load("costs")])
+    table = pd.concat([passes.assign(step="coherence, four ranges", **tokens), published("costs")])
     first = {pick("chapter", name, dict.fromkeys(CHAPTERS, name)).split("_")[0] for name in chapters or CHAPTERS}
     table = table[
         table["profile"].str.contains(profile) & table["study"].isin([_STUDIES.get(word, word) for word in first])

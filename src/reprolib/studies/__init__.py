@@ -1,1 +1,1 @@
-"""One module a paper: from evidence to tidy tables that the chapters show; `evidence/recipes` makes the evidence."""
+"""From evidence to the tidy tables that several chapters show; what serves one page stands in `evidence/recipes`."""

@@ -6,13 +6,27 @@ import pytest
 from scipy import stats
 from statsmodels.stats.meta_analysis import combine_effects
 
-from reprolib.evidence import download, public, published
+from reprolib.evidence import download, public, published, recipe
 from reprolib.metrics.resampling import multinomial_bootstrap, wilson
-from reprolib.studies import leakage as probes
+from reprolib.studies import leakage
+
+probes = recipe("leakage")
+
+
+def test_placebo_matches_a_hand_computed_row():
+    # Mistral, GPT-4o & Gemini on Arena-Hard with LLaMA as reference: 28.7 / 10.0 / 19.4
+    row = probes.third_judge().iloc[0]
+    assert (row.both, row.a_alone, row.b_alone) == pytest.approx((28.7, 10.0, 19.4), abs=0.05)
+
+
+def test_human_gaps_match_the_printed_rates():
+    gaps = probes.human_gaps(draws=100).value.round(1)
+    assert gaps.to_dict() == {"gpt.gpt_gemini": 5.4, "gemini.gpt_gemini": 12.8, "gpt.gpt_llama": 5.8,
+                    "llama.gpt_llama": -10.1, "llama.llama_gemini": 3.0, "gemini.llama_gemini": 18.9}  # fmt: skip
 
 
 def boards():
-    return published.load("leakage_leaderboards")
+    return published("leakage_leaderboards")
 
 
 class TestRecognition:
@@ -33,13 +47,13 @@ class TestRecognition:
         assert probes.recognition_bounds(float(np.mean(own == yes)))[0] == pytest.approx(0.77, abs=0.02)
 
     def test_llama_lies_16_standard_errors_below_a_coin_and_one_count_gives_berts_accuracy(self):
-        llama = published.load("leakage_recognition").query("judge == 'LLaMA-3.3' and design == 'pairwise'").iloc[0]
+        llama = published("leakage_recognition").query("judge == 'LLaMA-3.3' and design == 'pairwise'").iloc[0]
         assert (50 - llama.accuracy) / 100 / np.sqrt(0.25 / llama.n) == pytest.approx(16.2, abs=0.05)
         assert [k for k in range(484) if round(100 * k / 483, 1) == 82.4] == [398]
         assert wilson(398, 483).scaled(100).text() == "82.4 [78.8, 85.5]"
 
     def test_own_student_is_first_always_half_the_time_and_never(self):
-        first = published.load("leakage_recognition_order").groupby("judge").own_first.mean()
+        first = published("leakage_recognition_order").groupby("judge").own_first.mean()
         assert first.to_dict() == {"GPT-4o": 1.0, "Gemini-1.5": 0.5, "LLaMA-3.3": 0.0}
 
 
@@ -96,7 +110,7 @@ class TestLeaderboards:
     @pytest.mark.parametrize("version", ["v1.3", "v1.5"])
     def test_other_versions_of_vicuna_gain_two_positions(self, version):
         table = boards().set_index("arena_name")
-        table.update(published.load("leakage_model_versions").query("version == @version").set_index("arena_name")
+        table.update(published("leakage_model_versions").query("version == @version").set_index("arena_name")
                      [["lc_win_rate"]])  # fmt: skip
         table = table.reset_index()
         assert probes.rank_gaps(table)[table.arena_name.str.startswith("Vicuna")].mean() == 2
@@ -145,7 +159,7 @@ class TestLeaderboards:
         for row in boards().itertuples():
             assert arena[row.arena_name] == (row.arena_row, row.score, row.plus, row.minus)
             assert alpaca[row.alpaca_name] == (row.alpaca_rank, row.lc_win_rate, row.win_rate)
-        for row in published.load("leakage_model_versions").query("version == 'v1.3'").itertuples():
+        for row in published("leakage_model_versions").query("version == 'v1.3'").itertuples():
             assert alpaca[f"{row.arena_name.replace('-', ' ')} v1.3"][1:] == (row.lc_win_rate, row.win_rate)
 
 
@@ -153,3 +167,57 @@ def test_small_groups_of_one_benchmark_have_the_noise_of_that_benchmark():
     # 37 AlpacaEval questions alone: the SD of 805 questions (about 2.5) times sqrt(805 / 37)
     e = multinomial_bootstrap([[55.1, 0, 44.9], [36.8, 0, 63.2]], 37, lambda s: 100 * probes.pls_of_shares(s), seed=2)
     assert (e.high - e.low) / 3.92 == pytest.approx(2.5 * np.sqrt(805 / 37), rel=0.1)
+
+
+# Least-squares fits of the mixing series, done with other code: slope per 10 points of share, intercept, R2.
+FITS = {
+    ("manual", "AlpacaEval 2.0"): (1.61, 1.5, 0.978), ("manual", "Arena-Hard"): (1.99, 9.9, 0.942),
+    ("synthetic", "AlpacaEval 2.0"): (2.06, -3.0, 0.978), ("synthetic", "Arena-Hard"): (3.16, -3.7, 0.981),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def noise():
+    return leakage.table1(draws=20_000, seed=5)
+
+
+def cells(values, sd):
+    frame = pd.DataFrame({"row": list("abcdefg")[: len(values)], "value": values, "sd": sd, "n": 500, "wobble": 0.01})
+    return frame.assign(benchmark="Arena-Hard")
+
+
+def test_how_often_an_order_returns_matches_the_normal_distribution():
+    rows, levels = cells([10, 4], [3.0, 4.0]), [{"a": 1}, {"b": 1}]
+    share = probes.order_share(rows, levels, key="row", draws=40_000, seed=1)
+    assert share == pytest.approx(stats.norm.cdf(6 / 5), abs=0.01)
+    assert probes.order_share(cells([10, 4], [0, 0]), levels[::-1], key="row", draws=10, seed=1) == 0
+
+
+def test_the_four_mixing_fits_match_other_code(noise):
+    mixing = leakage.with_noise(published("leakage_mixing"), noise, known="share == 100")
+    for (filler, benchmark), (slope, intercept, r2) in FITS.items():
+        rows = mixing[(mixing.filler == filler) & (mixing.benchmark == benchmark)]
+        fit, other = probes.line(rows, rows.share), stats.linregress(rows.share, rows.value)
+        assert (fit.at(0, 10).value, fit.at(1, 0).value) == pytest.approx((slope, intercept), abs=0.05)
+        assert fit.at(1, 10).value == pytest.approx(other.intercept + 10 * other.slope)
+        assert fit.r2 == pytest.approx(r2, abs=5e-4)
+        assert fit.scatter / np.sqrt(((rows.share - 52) ** 2).sum()) == pytest.approx(other.stderr)
+
+
+def test_intervals_of_a_line_cover_as_often_as_they_say():
+    rng, x, sd = np.random.default_rng(3), np.array([10, 30, 50, 70, 100]), np.array([4.0, 4, 4, 4, 3])
+    fits = [probes.line(cells(2 + 0.3 * x + rng.normal(0, sd), sd), x) for _ in range(1_500)]
+    held = [f.at(1, 10).low < 5 < f.at(1, 10).high for f in fits]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.02)
+    assert np.mean([f.misfit for f in fits]) == pytest.approx(3, abs=0.2)  # chi-square on 3 degrees of freedom
+
+
+def test_a_common_slope_within_groups_matches_statsmodels():
+    import statsmodels.formula.api as smf
+
+    rows = published("leakage_size").query("benchmark == 'Arena-Hard'").rename(columns={"pls": "value"})
+    rows = rows.assign(doublings=np.log2(rows.billions), sd=4.5, n=500, wobble=0.0)
+    fit = probes.line(rows, rows.doublings, groups=rows.series)
+    other = smf.ols("value ~ doublings + series", rows).fit()
+    assert fit.at(0, 0, 1).value == pytest.approx(other.params["doublings"])
+    assert (fit.r2, fit.scatter**2) == pytest.approx((other.rsquared, other.mse_resid))
