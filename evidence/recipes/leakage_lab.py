@@ -326,7 +326,8 @@ def verdict_of(table: pd.DataFrame) -> Any:
 def lean(table: pd.DataFrame) -> Any:
     """How far a row leans to text A, in nats: log-odds of the labels that prefer it against those that prefer B."""
     five = {label: table[f"logp_{label}"] for label in FIVE}
-    games = np.logaddexp(five["A>>B"], five["A>B"]) - np.logaddexp(five["B>>A"], five["B>A"])
+    with np.errstate(invalid="ignore"):  # the single calls have none of the five
+        games = np.logaddexp(five["A>>B"], five["A>B"]) - np.logaddexp(five["B>>A"], five["B>A"])
     first = np.where(table["arm"] == "games", games, table["logp_A"] - table["logp_B"])
     return first * (1 - 2 * table["order"].to_numpy())
 

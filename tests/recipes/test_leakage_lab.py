@@ -197,7 +197,7 @@ def test_options_that_are_wrong_say_what_is_allowed(toy):
         lab.lab_of(prompts="many")
     with pytest.raises(ParameterError, match="lab=leakage_lab_mine"):
         lab.lab_of(prompts="7")
-    toy(questions="6")
+    toy(questions="5")
     with pytest.raises(ParameterError, match="was begun with other options"):
         toy(questions="6")
 
@@ -245,7 +245,27 @@ def test_power_is_what_simulation_finds():
 
 def test_released_tasks_are_read_in_a_fixed_order(mirror, project):
     run = lab.Run(lab.lab_of())
-    assert [len(run.tasks[kind]) for kind in ("learn", "people", "ask")] == [735, 124, 222]
+    assert [len(run.tasks[kind]) for kind in ("learn", "people", "ask")] == [758, 124, 222]
     assert run.tasks["ask"]["id"].is_unique
     assert not set(run.tasks["learn"]["task"]) & set(run.tasks["ask"]["task"])
     assert json.loads((run.folder / "lab.json").read_text())["questions"] == 100
+
+
+def test_a_plan_counts_what_the_grid_asks():
+    """Three conditions of two generators: 4 students and the one by people; 300 pairs in 3 calls."""
+    plan = lab.plan().set_index(["step", "model"])
+    assert plan["calls"].tolist() == [120, 120, 0, 600, 900, 900, 900]
+    trained = plan.loc["training, 5 students"].iloc[0]
+    assert trained["prompt_tokens"] == pytest.approx(5 * 3 * 120 * (60 + 80) / 1e6)
+    assert plan["billions"].notna().all()
+
+
+def test_run_shows_the_plan_of_a_chapter_whose_record_takes_models(capsys):
+    from reprolib.cli import main
+
+    assert main(["run", "leakage_lab", "--plan"]) == 0
+    shown = capsys.readouterr().out
+    assert "effect = 0.37" in shown
+    assert "training, 5 students" in shown
+    assert main(["run", "leakage_main", "--plan"]) == 0
+    assert "training" not in capsys.readouterr().out

@@ -19,12 +19,13 @@ import pandas as pd
 from tqdm import tqdm
 
 from reprolib.errors import ChapterError, ParameterError, ReprolibError, pick
-from reprolib.evidence import download, published
+from reprolib.evidence import download, published, recipe, recipes
 from reprolib.project import digest, files_below, root, write_text
 from reprolib.report import ledger, notebooks
 from reprolib.report.chapters import CHAPTERS, validate
 
 CPU_LIMIT = 15.0  # CPU-seconds of a chapter of the default profile; side by side on one core it costs half more
+LAPTOP = 0.1  # TFLOP/s that two CPU cores sustain
 LARGE_GPU = 400.0  # TFLOP/s that one GPU of 80 to 141 GB is assumed to sustain
 PLANNED = ("gpu", "paper")  # profiles of models that no chapter runs: they are priced, and recorded on purpose
 _STUDIES = {"score": "score_range", "contrastive": "score_range", "overlap": "overlap", "label": "label_bias"}
@@ -78,6 +79,9 @@ def show_plan(jobs: Sequence[Job]) -> str:
             allowed = f" ({', '.join(about['enum'])})" if "enum" in about else allowed
             lines.append(f"  {name} = {about['default']!r}{allowed}: {about['description']}")
         lines += [f"  given: {name} = {value!r}" for name, value in job.overrides.items()]
+        if job.chapter in recipes() and hasattr(made := recipe(job.chapter), "plan"):
+            lines.append(f"making its record (reprolib record {job.chapter} JUDGE), with the recipe's defaults:")
+            lines.append(show_costs(price(made.plan(), tflops=LAPTOP), tflops=LAPTOP))
     return "\n".join(lines)
 
 
@@ -97,8 +101,13 @@ def costs(chapters: Sequence[str], *, profile: str, tflops: float) -> pd.DataFra
     ]
     if table.empty:
         raise ParameterError(f"these chapters ask no model anything in {profile!r}", hint="name none to see all")
+    return price(table, tflops=tflops)
+
+
+def price(table: pd.DataFrame, *, tflops: float) -> pd.DataFrame:
+    """Rows of work (study, step, model, billions, calls, tokens), priced as `costs` says; steps that train say so."""
     size, trained = table["billions"].where(table["billions"] > 0), table["step"].str.startswith("training")
-    kept = ["study", "step", "model", "calls", *tokens]
+    kept = ["study", "step", "model", "calls", "prompt_tokens", "shared_tokens", "new_tokens"]
     table = table[kept].assign(billions=size, memory=size * np.where(trained, 16, 2))
     for kind, read in {"": table["prompt_tokens"], "_shared": table["shared_tokens"]}.items():
         table[f"pflop{kind}"] = np.where(trained, 6, 2) * size * (read + table["new_tokens"])
