@@ -29,7 +29,7 @@ from tqdm import tqdm
 from reprolib.errors import EvidenceError, ParameterError, pick
 from reprolib.evidence import PAIRWISE, check_table, download
 from reprolib.evidence.recorded import Manifest, Record, ask, store_folder, write_record
-from reprolib.inference import Store, load_judge
+from reprolib.inference import JudgeError, Store, load_judge
 from reprolib.inference.weights import resolve
 from reprolib.metrics.leakage import leakage_log_odds
 from reprolib.metrics.style import predict_author, style_counts
@@ -248,7 +248,9 @@ class Run:
             name = cell.name(self.lab.students[0])
             try:
                 found |= {(name, teacher): self.answers(teacher, cell) for teacher in teachers}
-            except TrainingError as error:
+            except (TrainingError, JudgeError) as error:
+                if isinstance(error, JudgeError) and "out of memory" not in str(error):
+                    raise
                 self.failed[name] = str(error)
                 tqdm.write(f"condition {name} is left out: {error}")
         if not found:
@@ -277,7 +279,7 @@ def record(judge: Judge, *, command: str, load: Load = load_judge, **options: An
     run.models[name] = judge
     answers = run.made(first=name)
     _keep_numbers(run, answers)
-    asked = prompts({c: t for c, t in answers.items() if c[0].endswith(" family") == (name in related)}, lab)
+    asked = prompts({c: t for c, t in answers.items() if (" family" in c[0]) == (name in related)}, lab)
     if asked.empty:
         hint = "relations=family has those of relatives=GENERATOR=MODEL; the others are for the rest"
         raise ParameterError(f"{name} has nothing to judge", hint=hint)
