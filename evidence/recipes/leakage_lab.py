@@ -3,8 +3,9 @@
 The experiment of Li et al. (arXiv 2502.01534, section 4) from end to end, with models of any size. A *condition* is one
 way to make students (method, share of the teacher's text, relation, base model); in it each generator teaches one
 student, on the same tasks, and the students of two generators are a pair. Tasks to learn from are AlpacaEval's, tasks
-to be judged on self-instruct's for users, text by people self-instruct's seed tasks; texts of others stay out of what
-is recorded. Every answer is in the store, every student a folder beside it: whatever is stopped goes on where it was.
+to be asked self-instruct's for users (all of which AlpacaEval took in: those learnt are not asked), text by people
+self-instruct's seed tasks; texts of others stay out of what is recorded. Every answer is in the store, every student a
+folder beside it: whatever is stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Lab(BaseModel, frozen=True, extra="forbid"):
     relatives: Names = Field(default=(), description="judges of the relation family, as generator=model")
     training: Literal["small", "paper"] = Field(default="small", description="settings of the training")
     prompts: int = Field(default=120, ge=5, description="examples of each student")
-    questions: int = Field(default=100, ge=5, description="tasks on which students are judged")
+    questions: int = Field(default=72, ge=5, description="tasks on which students are judged")
     tokens: int = Field(default=80, ge=1, description="most tokens of an answer")
     demonstrations: int = Field(default=4, ge=1, description="answers of the teacher in the prompt of icl")
     temperature: float = Field(default=0.7, ge=0, description="at which generators write; students answer greedily")
@@ -160,12 +161,13 @@ class Run:
         for kind, table in tables.items():
             table.insert(0, "id", [f"{kind}{k:03}" for k in range(len(table))])
             words = table[["task", "answer"]].map(lambda text: len(text.split()))
-            fits = (
-                table[(words["task"] <= 80) & (words["answer"] <= 100)] if kind != "ask" else table[words["task"] <= 80]
-            )
-            tables[kind] = fits.loc[rng.permutation(fits.index)].reset_index(drop=True)
-            if len(tables[kind]) < needed[kind]:
-                hint = f"give at most {len(tables[kind])}"
+            fits = table[(words["task"] <= 80) & ((words["answer"] <= 100) | (kind == "ask"))]
+            fits = fits.loc[rng.permutation(fits.index)]
+            if kind == "ask":  # AlpacaEval took these in: a student must not have learnt what it is asked
+                fits = fits[~fits["task"].isin(tables["learn"]["task"].head(self.lab.prompts))]
+            tables[kind] = fits.reset_index(drop=True)
+            if len(fits) < needed[kind]:
+                hint = f"give at most {len(fits)}"
                 raise ParameterError(f"there are no {needed[kind]} tasks to {kind}", hint=hint)
         return tables
 

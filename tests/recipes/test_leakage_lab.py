@@ -80,7 +80,7 @@ def toy(project, toy_folder, monkeypatch):
 
 def set_up(folder, setattr, setitem):
     setattr(lab.Run, "tasks", property(lambda self: tables()))
-    dpo = replace(FAST, method="dpo", learning_rate=1e-3, epochs=2)
+    dpo = replace(FAST, method="dpo", learning_rate=1e-3)
     setitem(lab.TRAINING, "small", {"sft": FAST, "dpo": dpo})
 
     def record(judge="gen_a", shuffled=False, **options):
@@ -174,11 +174,11 @@ def die(folder, at):
 
 
 def test_a_condition_that_diverges_is_left_out_with_a_clear_line(toy, monkeypatch, capsys):
-    broken = replace(FAST, method="dpo", learning_rate=float("nan"))
+    broken = replace(FAST, method="dpo", learning_rate=1e30)
     monkeypatch.setitem(lab.TRAINING, "small", {"sft": FAST, "dpo": broken})
     table = toy(methods="sft,dpo", prompts="8", questions="5").table
     assert set(table["condition"]) == {"sft"}
-    assert "condition dpo is left out: the loss is nan" in capsys.readouterr().out
+    assert "condition dpo is left out: the loss is " in capsys.readouterr().out
 
 
 def test_answers_are_never_templates():
@@ -245,16 +245,17 @@ def test_power_is_what_simulation_finds():
 
 def test_released_tasks_are_read_in_a_fixed_order(mirror, project):
     run = lab.Run(lab.lab_of())
-    assert [len(run.tasks[kind]) for kind in ("learn", "people", "ask")] == [758, 124, 222]
+    assert [len(run.tasks[kind]) for kind in ("learn", "people", "ask")] == [758, 124, 194]
     assert run.tasks["ask"]["id"].is_unique
-    assert not set(run.tasks["learn"]["task"]) & set(run.tasks["ask"]["task"])
-    assert json.loads((run.folder / "lab.json").read_text())["questions"] == 100
+    learnt = {" ".join(task.lower().split()) for task in run.tasks["learn"]["task"].head(run.lab.prompts)}
+    assert not learnt & {" ".join(task.lower().split()) for task in run.tasks["ask"]["task"]}
+    assert json.loads((run.folder / "lab.json").read_text())["questions"] == 72
 
 
 def test_a_plan_counts_what_the_grid_asks():
-    """Three conditions of two generators: 4 students and the one by people; 300 pairs in 3 calls."""
+    """Three conditions of two generators: 4 students and the one by people; 216 pairs in 3 calls."""
     plan = lab.plan().set_index(["step", "model"])
-    assert plan["calls"].tolist() == [120, 120, 0, 600, 900, 900, 900]
+    assert plan["calls"].tolist() == [120, 120, 0, 432, 648, 648, 648]
     trained = plan.loc["training, 5 students"].iloc[0]
     assert trained["prompt_tokens"] == pytest.approx(5 * 3 * 120 * (60 + 80) / 1e6)
     assert plan["billions"].notna().all()
