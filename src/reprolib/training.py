@@ -86,6 +86,8 @@ def train(
         if made["inputs"] == inputs and made["weights"] == pooch.file_hash(weights):
             return pd.DataFrame(made["losses"])
     if not begun.is_file() or begun.read_text() != inputs:  # another student's beginnings are of no use
+        if folder.exists() and any(folder.iterdir()) and not (stamp.is_file() or begun.is_file()):
+            raise TrainingError(f"{folder} holds something that is no student", hint="give an empty or a new folder")
         shutil.rmtree(folder, ignore_errors=True)
         write_text(begun, inputs)
     trainer = _trainer(base, examples[columns], begun.parent, settings, device=device, progress=progress)
@@ -115,7 +117,7 @@ def _trainer(base: Path, rows: pd.DataFrame, work: Path, settings: Settings, *, 
         hint = 'pip install -c constraints.txt -e ".[train]"'
         raise TrainingError("training needs TRL and PEFT, which are not installed", hint=hint) from None
     from datasets import Dataset
-    from transformers import AutoTokenizer, set_seed
+    from transformers import AutoTokenizer, PrinterCallback, set_seed
 
     from reprolib.inference.torch_judge import load_model
 
@@ -140,8 +142,11 @@ def _trainer(base: Path, rows: pd.DataFrame, work: Path, settings: Settings, *, 
     parts |= {"processing_class": tokenizer, "peft_config": adapters if rank else None}
     parts |= {"callbacks": [_guard(math.log(model.get_output_embeddings().weight.shape[0]))]}
     if settings.method == "dpo":
-        return dpo_trainer.DPOTrainer(**parts, args=dpo_config.DPOConfig(**how, beta=settings.beta))
-    return sft_trainer.SFTTrainer(**parts, args=sft_config.SFTConfig(**how))
+        trainer: Any = dpo_trainer.DPOTrainer(**parts, args=dpo_config.DPOConfig(**how, beta=settings.beta))
+    else:
+        trainer = sft_trainer.SFTTrainer(**parts, args=sft_config.SFTConfig(**how))
+    trainer.remove_callback(PrinterCallback)  # the curve says it
+    return trainer
 
 
 def _guard(blind: float) -> Any:

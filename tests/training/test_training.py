@@ -135,9 +135,16 @@ def test_examples_that_are_none_are_refused(toy_folder, tmp_path, rows):
         train(toy_folder, rows, tmp_path / "student", FAST)
 
 
+def test_a_folder_of_something_else_is_left_alone(toy_folder, tmp_path):
+    (tmp_path / "thesis.txt").write_text("three years")
+    with pytest.raises(TrainingError, match="holds something that is no student"):
+        train(toy_folder, examples(), tmp_path, FAST)
+    assert (tmp_path / "thesis.txt").read_text() == "three years"
+
+
 def test_text_is_never_a_template(toy_folder, tmp_path):
     odd = "{{ 7 * 7 }} {0} %s {% raw %} $x \\1"
-    train(toy_folder, examples(odd), tmp_path / "student", FAST)
+    train(toy_folder, examples(odd), tmp_path / "student", Settings(**vars(FAST) | {"epochs": 20}))
     said = load_judge(str(tmp_path / "student")).generate([student_prompt("Task 3")], max_new_tokens=60)
     assert said["text"][0] == odd
     assert student_prompt(odd, [(odd, odd)]).count(odd) == 3
