@@ -18,7 +18,7 @@ def root() -> Path:
 def project(tmp_path, monkeypatch) -> Path:
     """A throw-away project root with the real evidence and notebooks; `REPROLIB_ROOT` points at it."""
     for folder in ("evidence", "notebooks", "book/_templates", "benchmarks"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns(".store"))
     for file in ("constraints.txt", "_config.yml", "_toc.yml"):
         shutil.copy(ROOT / file, tmp_path / file)
     (tmp_path / "src").mkdir()
