@@ -266,7 +266,7 @@ def test_run_shows_the_plan_of_a_chapter_whose_record_takes_models(capsys):
 
     assert main(["run", "leakage_lab", "--plan"]) == 0
     shown = capsys.readouterr().out
-    assert "effect = 0.37" in shown
+    assert "effect = 0.2" in shown
     assert "training, 5 students" in shown
     assert main(["run", "leakage_main", "--plan"]) == 0
     assert "training" not in capsys.readouterr().out
