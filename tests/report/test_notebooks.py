@@ -2,6 +2,8 @@
 
 import re
 import statistics
+import subprocess
+import sys
 
 import nbformat.v4 as nbf
 import pytest
@@ -148,3 +150,13 @@ class TestPattern:
         assert committed == notebooks.dump(notebooks.student_copy(sources(root)[chapter]))
         assert "BEGIN SOLUTION" not in committed
         assert "your code here" in committed
+
+    def test_with_its_solutions_a_student_notebook_has_every_name_it_uses(self, chapter, root, tmp_path):
+        """Judged by ruff, which knows nothing of how the cells were chosen."""
+        kept = {cell.source for cell in notebooks.read(root / "notebooks" / "exercises" / f"{chapter}.ipynb").cells}
+        whole = sources(root)[chapter]
+        whole.cells = [c for c in whole.cells if c.source in kept or "solution" in c.metadata.get("tags", [])]
+        (tmp_path / "solved.ipynb").write_text(notebooks.dump(whole))
+        command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", str(tmp_path)]
+        found = subprocess.run(command, capture_output=True, text=True)
+        assert found.returncode == 0, found.stdout

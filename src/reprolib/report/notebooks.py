@@ -1,6 +1,8 @@
 """Operations on notebook files: normalise an executed one, refuse a bad one, derive a student copy."""
 
+import ast
 import re
+import symtable
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -65,17 +67,38 @@ def gate(notebook: Notebook, chapter: str) -> None:
 def student_copy(notebook: Notebook) -> Notebook:
     """The exercises of a chapter without their solutions, in place: what a teacher hands out.
 
-    Keeps what stands before the first section, every cell tagged `parameters` or `setup`, and the section "Exercises";
-    in cells tagged `solution` the lines between `# BEGIN SOLUTION` and `# END SOLUTION` give way to a stub.
+    Keeps what stands before the first section, every cell tagged `parameters` or `setup`, the section "Exercises", and
+    the cells that make what these read; in cells tagged `solution` the lines between `# BEGIN SOLUTION` and
+    `# END SOLUTION` give way to a stub.
     """
-    cells, notebook.cells, inside = notebook.cells, [], True
-    stub = ("# BEGIN SOLUTION.*?# END SOLUTION", "...  # your code here")
-    for cell in cells:
-        tags = cell.metadata.get("tags", [])
+    cells, inside, wanted = notebook.cells, True, [False] * len(notebook.cells)
+    for number, cell in enumerate(cells):
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
             inside = cell.source.startswith("## Exercises")
-        if inside or not {"parameters", "setup"}.isdisjoint(tags):
-            cell.id = f"student-{len(notebook.cells)}"
-            cell.source = re.sub(*stub, cell.source, flags=re.DOTALL) if "solution" in tags else cell.source
-            notebook.cells.append(cell)
+        wanted[number] = inside or not {"parameters", "setup"}.isdisjoint(cell.metadata.get("tags", []))
+    needed: set[str] = set()
+    for number, cell in reversed([*enumerate(cells)]):
+        if cell.cell_type == "code":
+            bound, changed, read = _names(cell.source)
+            wanted[number] = wanted[number] or not needed.isdisjoint(bound | changed)
+            needed = (needed - bound) | read if wanted[number] else needed
+    notebook.cells = [cell for cell, keep in zip(cells, wanted, strict=True) if keep]
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"student-{number}"
+        if "solution" in cell.metadata.get("tags", []):
+            stub = ("# BEGIN SOLUTION.*?# END SOLUTION", "...  # your code here")
+            cell.source = re.sub(*stub, cell.source, flags=re.DOTALL)
     return notebook
+
+
+def _names(source: str) -> tuple[set[str], set[str], set[str]]:
+    """Names that a cell binds, those whose parts it changes (`x["a"] = 1`), and those that it reads from elsewhere."""
+    top = symtable.symtable(source, "cell", "exec")
+    tables = [top]
+    for table in tables:
+        tables += table.get_children()
+    bound = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+    used = [s for table in tables for s in table.get_symbols() if s.is_referenced() and (table is top or s.is_global())]
+    parts = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Subscript | ast.Attribute))
+    changed = {n.value.id for n in parts if isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name)}
+    return bound, changed, {s.get_name() for s in used}
