@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pooch
 from filelock import FileLock
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from scipy import stats
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from reprolib.inference.judge import Judge
 
 STUDY = "leakage_lab"
+THIRD = "qwen2.5-coder-0.5b"  # the third judge of what this project recorded
 SOURCES = ("leakage_gemini_judgments", "instruct_seed_tasks", "instruct_user_tasks")
 FIVE = {
     "A>>B": 2,
@@ -337,14 +339,19 @@ def lean(table: pd.DataFrame) -> Any:
 
 
 def read(folder: Path) -> tuple[pd.DataFrame, list[Manifest]]:
-    """The records of a lab, one below the other, and how each was made; generators' before other judges'."""
+    """The records of a lab, one below the other, and how each was made; generators' before other judges'.
+
+    EvidenceError: there is none, or a table is not the one that its manifest describes.
+    """
     paths = sorted(folder.glob("*.json"))
     if not paths:
         hint = "give a folder that reprolib record leakage_lab wrote, under evidence/recorded"
         raise EvidenceError(f"lab={str(folder)!r} holds no record", hint=hint)
     found = [(pd.read_parquet(p.with_suffix(".parquet")), Manifest(**json.loads(p.read_text()))) for p in paths]
-    for table, manifest in found:
+    for path, (table, manifest) in zip(paths, found, strict=True):
         check_table(table, PAIRWISE, origin=manifest.judge)
+        if pooch.file_hash(path.with_suffix(".parquet")) != manifest.sha256:
+            raise EvidenceError(f"{path.stem} is not the table its manifest describes", hint="restore both")
     teachers = [*found[0][0]["author_a"].unique(), *found[0][0]["author_b"].unique()]
     found.sort(key=lambda pair: (pair[1].judge not in teachers, pair[1].judge))
     return pd.concat([table for table, _ in found], ignore_index=True), [manifest for _, manifest in found]
@@ -389,7 +396,7 @@ def plan(**options: Any) -> pd.DataFrame:
         read = k * lab.questions * sum(_TASK + icl * lab.demonstrations * answer for icl in shown)
         rows.append(("students' answers", base, calls, read, calls * lab.tokens))
     calls = cells * math.comb(k, 2) * lab.questions * 3
-    judges = [*lab.generators, "qwen2.5-coder-0.5b"]
+    judges = [*lab.generators, THIRD]
     rows += [("games and single calls", name, calls, calls * (_VERDICT + _TASK + 2 * lab.tokens), 0) for name in judges]
     table = pd.DataFrame(rows, columns=["step", "model", "calls", "prompt_tokens", "new_tokens"])
     table[["prompt_tokens", "new_tokens"]] /= 1e6

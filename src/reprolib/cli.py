@@ -117,8 +117,9 @@ def judge(
 ) -> None:
     """Score labels, or write text, for every prompt of a table: with progress, resumable, in shards."""
     from reprolib.inference.cluster import part_of
-    from reprolib.inference.judge import load_judge, read_prompts
+    from reprolib.inference.judge import load_judge
     from reprolib.inference.store import Store
+    from reprolib.inference.tokens import read_prompts
 
     if bool(labels) == bool(max_new_tokens) or (plan and not labels):
         hint = "give either --labels, which --plan can price, or --max-new-tokens"

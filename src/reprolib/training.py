@@ -32,7 +32,7 @@ class TrainingError(ReprolibError):
 class Settings:
     """How a student is trained. The defaults are those of Li et al. (arXiv 2502.01534), their released SFT configs.
 
-    Theirs is full fine-tuning in bfloat16 from `lora_rank` 0 of `batch` 32, which eight GPUs share.
+    They fine-tune all weights in bfloat16, with 32 examples a step on eight GPUs.
     """
 
     method: Literal["sft", "dpo"] = "sft"

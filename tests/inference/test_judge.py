@@ -19,8 +19,9 @@ import torch
 
 from reprolib import cli
 from reprolib.inference import JudgeError, weights
-from reprolib.inference.judge import Judge, load_judge, read_prompts
+from reprolib.inference.judge import Judge, load_judge
 from reprolib.inference.store import Store
+from reprolib.inference.tokens import read_prompts
 
 
 def _computed(frame: Any) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reprolib.errors import ParameterError
+from reprolib.errors import EvidenceError, ParameterError
 from reprolib.evidence import recipe
 from reprolib.inference.judge import load_judge
 from reprolib.metrics.leakage import leakage_log_odds
@@ -270,3 +270,24 @@ def test_run_shows_the_plan_of_a_chapter_whose_record_takes_models(capsys):
     assert "training, 5 students" in shown
     assert main(["run", "leakage_main", "--plan"]) == 0
     assert "training" not in capsys.readouterr().out
+
+
+def test_the_committed_record_is_whole_and_its_verdicts_follow_from_its_labels(root):
+    table, manifests = lab.read(root / "evidence" / "recorded" / "leakage_lab")
+    assert [m.judge for m in manifests] == [*lab.Lab().generators, lab.THIRD]
+    asked = table.groupby(["judge", "condition", "arm"]).agg(
+        rows=("order", "size"), questions=("cluster_id", "nunique")
+    )
+    assert asked["questions"].eq(72).all()
+    assert asked["rows"].tolist() == [144, 72] * 9  # both orders of a game, one of a single call
+    assert (lab.verdict_of(table) == table["verdict"]).all()
+    mass = np.exp(table.filter(regex="^logp_")).sum(axis=1)
+    np.testing.assert_allclose(mass, table["in_label_mass"], atol=1e-6)
+
+
+def test_an_altered_record_is_refused(project):
+    folder = project / "evidence" / "recorded" / "leakage_lab"
+    path = folder / "smollm2-135m.parquet"
+    pd.read_parquet(path).assign(verdict="A").to_parquet(path, index=False)
+    with pytest.raises(EvidenceError, match="smollm2-135m is not the table its manifest describes"):
+        lab.read(folder)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import pandas as pd
 from reprolib.inference import JudgeError
 from reprolib.inference.plan import Query, padded, shared
 from reprolib.inference.store import Store, row_key, versions
-from reprolib.inference.tokens import Prompt, Rendered, Tokens, check_labels, without_extensions
+from reprolib.inference.tokens import Prompt, Rendered, Tokens, check_labels, may_follow, without_extensions
 from reprolib.inference.weights import Weights, resolve
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ class Judge:
         def write(todo: list[int]) -> Computed:
             seeds = [(seed, int(rendered[i].digest[:16], 16)) for i in todo]
             stop = (self.engine.stop or [0])[0]
-            allowed = partial(_follow, [*spelt], self.tokens.ids(","), count, stop) if options else None
+            allowed = partial(may_follow, [*spelt], self.tokens.ids(","), count, stop) if options else None
             for at, ids in self.engine.generate([rendered[i].ids for i in todo], seeds, allowed=allowed, **sampling):
                 stopped = len(ids) < max_new_tokens or ids[-1] in self.engine.stop
                 text = self.tokens.tokenizer.decode(list(ids), skip_special_tokens=True)
@@ -261,33 +260,6 @@ def complete(
         hint = "the others are in the store; run the same again" if store else "give a store, and run again"
         raise JudgeError(f"{len(failed):,} of {len(todo):,} rows failed: {reasons}", hint=hint)
     return [values[key] for key in keys], {"rows": len(keys), "rows_computed": len(todo)}
-
-
-def read_prompts(path: Path) -> pd.DataFrame:
-    """JSON Lines or Parquet with columns `id` (unique) and `prompt` (text or chat messages); else JudgeError."""
-    try:
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_json(path, lines=True, dtype=False)
-        texts = [prompt if isinstance(prompt, str) else list(prompt) for prompt in table["prompt"]]
-        table = table.assign(id=table["id"].astype(str), prompt=texts)
-        if not table["id"].is_unique:
-            raise ValueError("an id stands twice")
-    except (ValueError, OSError, KeyError) as error:
-        hint = "give JSON Lines, or Parquet named *.parquet, with columns id (unique) and prompt"
-        raise JudgeError(f"{path} cannot be read: {error}", hint=hint) from error
-    return table
-
-
-def _follow(options: Iterable[Ids], comma: Ids, count: int, end: int, ids: Ids) -> list[int]:
-    """The ids that may follow `ids` in a list of `count` different options with commas between, and then `end`."""
-    left = [*options]
-    while found := next((option for option in left if ids[: len(option)] == option), None):
-        left, ids = [option for option in left if option != found], ids[len(found) :]
-        if (count := count - 1) <= 0:
-            return [end]
-        if len(ids) < len(comma):
-            return [comma[len(ids)]]
-        ids = ids[len(comma) :]
-    return sorted({option[len(ids)] for option in left if option[: len(ids)] == ids})
 
 
 def _stems(answer: list[Ids]) -> list[Ids]:

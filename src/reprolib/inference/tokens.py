@@ -7,12 +7,16 @@ its special tokens, so it is tokenised without adding any: a second BOS moved pu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import pandas as pd
 
 from reprolib.inference import JudgeError
 
+Ids = tuple[int, ...]
 Prompt = str | Sequence[Mapping[str, str]]
 _TAIL = 64  # characters before a label that can change how it is split into tokens
 
@@ -101,3 +105,30 @@ def without_extensions(labels: Sequence[tuple[int, ...]]) -> list[int]:
     """
     begun = [any(other != ids and ids[: len(other)] == other for other in labels) for ids in labels]
     return [index for index, extends in enumerate(begun) if not extends]
+
+
+def may_follow(options: Iterable[Ids], comma: Ids, count: int, end: int, ids: Ids) -> list[int]:
+    """The ids that may follow `ids` in a list of `count` different options with commas between, and then `end`."""
+    left = [*options]
+    while found := next((option for option in left if ids[: len(option)] == option), None):
+        left, ids = [option for option in left if option != found], ids[len(found) :]
+        if (count := count - 1) <= 0:
+            return [end]
+        if len(ids) < len(comma):
+            return [comma[len(ids)]]
+        ids = ids[len(comma) :]
+    return sorted({option[len(ids)] for option in left if option[: len(ids)] == ids})
+
+
+def read_prompts(path: Path) -> pd.DataFrame:
+    """JSON Lines or Parquet with columns `id` (unique) and `prompt` (text or chat messages); else JudgeError."""
+    try:
+        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_json(path, lines=True, dtype=False)
+        texts = [prompt if isinstance(prompt, str) else list(prompt) for prompt in table["prompt"]]
+        table = table.assign(id=table["id"].astype(str), prompt=texts)
+        if not table["id"].is_unique:
+            raise ValueError("an id stands twice")
+    except (ValueError, OSError, KeyError) as error:
+        hint = "give JSON Lines, or Parquet named *.parquet, with columns id (unique) and prompt"
+        raise JudgeError(f"{path} cannot be read: {error}", hint=hint) from error
+    return table
